@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy import sparse
 
 from jhgnn.errors import InputError
 
@@ -100,11 +101,11 @@ class SemanticGraph:
         num_edges, num_targets = len(senders), len(indptr) - 1
         if num_edges >= 2**31:
             raise InputError(f"semantic graph {name!r} has {num_edges:,} edges; kernels index with int32, below 2**31")
-        receivers = np.repeat(np.arange(num_targets, dtype=np.int32), np.diff(indptr))
-        order = np.argsort(senders, kind="stable")
+        incoming = Csr(np.asarray(indptr, np.int32), np.asarray(senders, np.int32))
+        outgoing_indptr, receivers, _ = _columns(incoming, num_sources, np.ones(num_edges, bool))
         return cls(
-            incoming=Csr(np.asarray(indptr, np.int32), np.asarray(senders, np.int32)),
-            outgoing=Csr(_indptr(senders, num_sources).astype(np.int32), receivers[order]),
+            incoming=incoming,
+            outgoing=Csr(outgoing_indptr, receivers),
             coo=None,
             adjacency=None,
             num_sources=num_sources,
@@ -120,22 +121,26 @@ class SemanticGraph:
         """
         coo = adjacency = None
         if "coo" in views:
-            senders = np.asarray(self.incoming.indices)
+            _, _, incoming_position = _columns(
+                self.incoming, self.num_sources, np.arange(self.num_edges, dtype=np.int32)
+            )
             coo = Coo(
                 receivers=_rows(self.incoming.indptr),
                 senders=_rows(self.outgoing.indptr),
-                incoming_position=np.argsort(senders, kind="stable").astype(np.int32),
+                incoming_position=incoming_position,
             )
         if "adjacency" in views:
             flat = _rows(self.incoming.indptr).astype(np.int64) * self.num_sources + self.incoming.indices
-            positions, multiplicities = np.unique(flat, return_counts=True)
-            if multiplicities.max(initial=0) > 255:
-                raise InputError(
-                    f"semantic graph {self.name!r} joins two nodes by {multiplicities.max()} parallel edges;"
-                    " the dense implementation counts to 255: choose another one"
-                )
             counts = np.zeros(self.num_targets * self.num_sources, np.uint8)
-            counts[positions] = multiplicities
+            counts[flat] = 1
+            if (flat[1:] == flat[:-1]).any():  # ascending, so parallel edges stand together
+                positions, multiplicities = np.unique(flat, return_counts=True)
+                if multiplicities.max() > 255:
+                    raise InputError(
+                        f"semantic graph {self.name!r} joins two nodes by {multiplicities.max()} parallel edges;"
+                        " the dense implementation counts to 255: choose another one"
+                    )
+                counts[positions] = multiplicities
             adjacency = counts.reshape(self.num_targets, self.num_sources)
         return dataclasses.replace(self, coo=coo, adjacency=adjacency)
 
@@ -148,6 +153,17 @@ def _indptr(ids: np.ndarray, count: int) -> np.ndarray:
     indptr = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(ids, minlength=count), out=indptr[1:])
     return indptr
+
+
+def _columns(rows: Csr, num_columns: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compressed by column: (indptr, row indices, values `[num_edges]` moved along), rows ascending, all int32.
+
+    SciPy's conversion is a counting sort: stable, so parallel edges keep their order, and linear, where `np.argsort` of
+    5 million edges takes 5 times as long (measured on DBLP APVPA).
+    """
+    matrix = sparse.csr_array((values, rows.indices, rows.indptr), shape=(len(rows.indptr) - 1, num_columns))
+    columns = matrix.tocsc()
+    return np.asarray(columns.indptr, np.int32), np.asarray(columns.indices, np.int32), columns.data
 
 
 def _rows(indptr: np.ndarray) -> np.ndarray:
