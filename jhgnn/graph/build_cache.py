@@ -35,8 +35,8 @@ def cache_key(graph: HeteroGraph, metapath: Metapath) -> str:
     for relation in metapath.relations:
         edges = graph.edges[relation]
         digest.update(f"{graph.num_nodes[relation.source]},{edges.num_targets},{edges.num_edges};".encode())
-        digest.update(np.ascontiguousarray(edges.indptr, "<i8"))
-        digest.update(np.ascontiguousarray(edges.senders, "<i4"))
+        digest.update(np.ascontiguousarray(edges.indptr, "<i8").data)
+        digest.update(np.ascontiguousarray(edges.senders, "<i4").data)
     return digest.hexdigest()[:32]
 
 

@@ -23,7 +23,7 @@ def default_metapaths(schema: Schema, target: str) -> tuple[Metapath, ...]:
     """
     if target not in schema.node_types:
         raise InputError(f"target {target!r} is not a node type; known: {', '.join(schema.node_types)}")
-    paths = [(relation,) for relation in schema.relations_between(target, target)]
+    paths: list[tuple[Relation, ...]] = [(relation,) for relation in schema.relations_between(target, target)]
     neighbors = [
         node_type for node_type in schema.node_types if node_type != target and _pairs(schema, target, node_type)
     ]

@@ -49,8 +49,8 @@ class Factors:
 
     def _add(self, relation: Relation) -> tuple[int, bool]:
         if relation not in self._graph.edges:
-            known = ", ".join(str(known) for known in self._graph.edges)
-            raise InputError(f"graph {self._graph.name!r} has no relation {str(relation)!r}; known: {known}")
+            listed = ", ".join(str(one) for one in self._graph.edges)
+            raise InputError(f"graph {self._graph.name!r} has no relation {str(relation)!r}; known: {listed}")
         num_sources = self._graph.num_nodes[relation.source]
         if self._graph.edges[relation].num_edges >= 2**31:
             raise InputError(f"relation {str(relation)!r} has 2**31 edges or more; kernels index with int32")
@@ -59,11 +59,12 @@ class Factors:
         for known, (number, transposed) in self._keys.items():
             back = (known.source, known.target) == (relation.target, relation.source)
             same_size = back and not transposed and self._matrices[number].nnz == matrix.nnz
-            if same_size and _equal(matrix, self._transposed(number)):
+            if same_size and _is_transpose(matrix, self._matrices[number]):
+                self._transposes[number] = matrix
                 return number, True
         self._matrices.append(matrix)
         number = len(self._matrices) - 1
-        if relation.source == relation.target and _equal(matrix, self._transposed(number)):
+        if relation.source == relation.target and _is_transpose(matrix, matrix):
             self._symmetric.add(number)
         return number, False
 
@@ -89,13 +90,15 @@ def relation_counts(graph: HeteroGraph, metapath: Metapath) -> tuple[int, int]:
     return graph.num_nodes[metapath.source], graph.num_nodes[metapath.target]
 
 
-def _equal(a: sparse.csr_array, b: sparse.csr_array) -> bool:
-    """Whether two matrices with sorted rows are the same."""
+def _is_transpose(matrix: sparse.csr_array, other: sparse.csr_array) -> bool:
+    """Whether two matrices with sorted rows are each other's transposes."""
+    if matrix.shape != other.shape[::-1]:
+        return False
+    columns = other.tocsc()
     return (
-        a.shape == b.shape
-        and np.array_equal(a.indptr, b.indptr)
-        and np.array_equal(a.indices, b.indices)
-        and (a.dtype == bool or np.array_equal(a.data, b.data))
+        np.array_equal(matrix.indptr, columns.indptr)
+        and np.array_equal(matrix.indices, columns.indices)
+        and (matrix.dtype == bool or np.array_equal(matrix.data, columns.data))
     )
 
 

@@ -20,6 +20,7 @@ _BITSET_CELL_S = 0.35e-9  # packing a cell, or unpacking and testing it
 _BITSET_EDGE_S = 1.5e-9
 
 _BLOCK_FLOPS = 2**25  # multiplications in a sparse row block, an upper bound on what it stores
+_SMALL_FLOPS = 2**20  # at most 5 MiB stored
 _BLOCK_BYTES = 2**22  # of unpacked or gathered bits: stays in the caches
 _LONG_ROW = 48  # a row with more neighbours is OR-ed alone, the others one neighbour of every row at a time
 
@@ -86,9 +87,15 @@ def product_cost(
     return ProductCost(flops, num_edges, bitset, bitset_s if bitset else sparse_s)
 
 
-def cost_of(left: sparse.csr_array, right: sparse.csr_array, max_bytes: float) -> ProductCost:
+def row_flops(left: sparse.csr_array, right: sparse.csr_array) -> np.ndarray:
+    """Multiplications that each row of the product takes, float64 `[num_rows]`."""
+    return row_sums(left, np.diff(right.indptr).astype(np.float64))
+
+
+def cost_of(
+    left: sparse.csr_array, right: sparse.csr_array, flops_per_row: np.ndarray, max_bytes: float
+) -> ProductCost:
     """`product_cost` of two matrices at hand: exact multiplications, edges as if columns were drawn at random."""
-    flops_per_row = row_sums(left, np.diff(right.indptr).astype(np.float64))
     return product_cost(
         left.shape[0],
         left.shape[1],
@@ -113,23 +120,39 @@ def multiply(
     Raises:
         ProductTooLargeError: there are over `max_edges` edges.
     """
-    if left.dtype == bool and cost_of(left, right, max_bytes).bitset:
+    if _surely_sparse(left, right):
+        product = left @ right
+        if product.nnz > max_edges:
+            raise ProductTooLargeError(product.nnz, 1.0)
+        return product
+    flops = row_flops(left, right)
+    if left.dtype == bool and cost_of(left, right, flops, max_bytes).bitset:
         return _multiply_bitset(left, right, max_edges)
-    return stack(sparse_row_blocks(left, right, max_bytes), max_edges, left.shape[0], right.shape[1], left.dtype)
+    blocks = _sparse_row_blocks(left, right, flops, max_bytes)
+    return stack(blocks, max_edges, left.shape[0], right.shape[1], left.dtype)
+
+
+def _surely_sparse(left: sparse.csr_array, right: sparse.csr_array) -> bool:
+    """A small sparse product, told by its longest row alone: weighing it would take a tenth of the product's time."""
+    most_flops = left.nnz * int(np.diff(right.indptr).max(initial=0))
+    cells = (left.shape[0] + left.shape[1]) * right.shape[1]
+    return most_flops <= _SMALL_FLOPS and most_flops * (_SPARSE_FLOP_S + _SPARSE_EDGE_S) <= cells * _BITSET_CELL_S
 
 
 def count_product(left: sparse.csr_array, right: sparse.csr_array, max_bytes: float) -> int:
     """Edges of the boolean product, which is never held as a whole."""
-    if not cost_of(left, right, max_bytes).bitset:
-        return sum(block.nnz for block in sparse_row_blocks(left, right, max_bytes))
+    flops = row_flops(left, right)
+    if not cost_of(left, right, flops, max_bytes).bitset:
+        return sum(block.nnz for block in _sparse_row_blocks(left, right, flops, max_bytes))
     packed = _pack(right)
     return sum(int(np.bitwise_count(_or_rows(left, packed, rows)).sum()) for rows in _word_blocks(left, packed))
 
 
-def sparse_row_blocks(left: sparse.csr_array, right: sparse.csr_array, max_bytes: float) -> Iterator[sparse.csr_array]:
+def _sparse_row_blocks(
+    left: sparse.csr_array, right: sparse.csr_array, flops_per_row: np.ndarray, max_bytes: float
+) -> Iterator[sparse.csr_array]:
     """`left @ right`, a block of rows at a time, by SciPy."""
-    running = np.cumsum(row_sums(left, np.diff(right.indptr).astype(np.float64)))
-    bounds = row_block_bounds(running, min(_BLOCK_FLOPS, max(2**12, max_bytes / 64)))
+    bounds = row_block_bounds(np.cumsum(flops_per_row), min(_BLOCK_FLOPS, max(2**12, max_bytes / 64)))
     if len(bounds) == 2:
         yield left @ right
         return
@@ -182,13 +205,13 @@ def _multiply_bitset(left: sparse.csr_array, right: sparse.csr_array, max_edges:
     block = min(max(1, _BLOCK_BYTES // max(1, num_columns)), max(1, num_rows))
     # np.nonzero of a block of rows, flattened, is 7 times quicker than of two dimensions; a block's cells fit int32
     # unless one row alone is longer, and then its offset is zero.
-    offsets = np.arange(block, dtype=np.int64) * num_columns
+    offsets = np.arange(block, dtype=np.int32) * np.int32(num_columns)
     for start in range(0, num_rows, block):
         cells = np.unpackbits(bits[start : start + block].view(np.uint8), axis=1, count=num_columns, bitorder="little")
         flat = np.flatnonzero(cells.view(bool))
         in_block = counts[start : start + block]
         where = slice(indptr[start], indptr[start] + len(flat))
-        np.subtract(flat, np.repeat(offsets[: len(in_block)], in_block), out=indices[where], casting="unsafe")
+        np.subtract(flat.astype(np.int32), np.repeat(offsets[: len(in_block)], in_block), out=indices[where])
     product = pattern(indptr, indices, num_columns)
     product.has_sorted_indices = True
     return product

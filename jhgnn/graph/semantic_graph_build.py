@@ -24,7 +24,6 @@ from jhgnn.graph.metapath_product import (
     PEAK_BYTES_PER_COUNTED_EDGE,
     PEAK_BYTES_PER_EDGE,
     ProductTooLargeError,
-    transpose,
 )
 from jhgnn.graph.schema import Metapath, Relation
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
@@ -156,22 +155,15 @@ def _shown(metapath: Metapath) -> str:
 
 def _build(products: ChainProducts, chain: Chain, name: str, limit_bytes: float) -> SemanticGraph:
     product = _product(products, chain, name, limit_bytes, PEAK_BYTES_PER_EDGE)
-    symmetric = products.is_symmetric(chain)
-    if symmetric and product.has_sorted_indices:
-        incoming = outgoing = product
+    if products.is_symmetric(chain):
+        # By columns a matrix reads as its transpose by rows, here itself; the conversion sorts on the way.
+        incoming = outgoing = _csr(product if product.has_sorted_indices else product.tocsc())
+    elif product.has_sorted_indices:
+        incoming, outgoing = _csr(product), _csr(product.tocsc())
     else:
-        outgoing = transpose(product)  # sorts its rows on the way, whatever the order in the product's
-        incoming = outgoing if symmetric else product if product.has_sorted_indices else transpose(outgoing)
-    in_edges = _csr(incoming)
-    return SemanticGraph(
-        incoming=in_edges,
-        outgoing=in_edges if symmetric else _csr(outgoing),
-        coo=None,
-        adjacency=None,
-        num_sources=product.shape[1],
-        num_targets=product.shape[0],
-        name=name,
-    )
+        columns = product.tocsc()
+        incoming, outgoing = _csr(columns.tocsr()), _csr(columns)
+    return SemanticGraph(incoming, outgoing, None, None, product.shape[1], product.shape[0], name)
 
 
 def _build_counted(
@@ -183,9 +175,9 @@ def _build_counted(
     if instances.max(initial=0.0) >= 2.0**62:
         raise InputError(f"metapath {name!r} has about {instances.max():.1e} instances into one node, beyond int64")
     product = _product(products, chain, name, limit_bytes, PEAK_BYTES_PER_COUNTED_EDGE)
-    outgoing = transpose(product)
-    incoming = transpose(outgoing)
-    graph = SemanticGraph(_csr(incoming), _csr(outgoing), None, None, product.shape[1], product.shape[0], name)
+    columns = product.tocsc()
+    incoming = columns.tocsr()
+    graph = SemanticGraph(_csr(incoming), _csr(columns), None, None, product.shape[1], product.shape[0], name)
     return graph, np.asarray(incoming.data)
 
 
@@ -202,7 +194,7 @@ def _product(
         raise too_large(name, reached, error.num_edges, limit_bytes, bytes_per_edge) from None
 
 
-def _csr(matrix: sparse.csr_array) -> Csr:
+def _csr(matrix: sparse.csr_array | sparse.csc_array) -> Csr:
     return Csr(np.asarray(matrix.indptr, np.int32), np.asarray(matrix.indices, np.int32))
 
 

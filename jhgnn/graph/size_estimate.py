@@ -10,7 +10,7 @@ from jhgnn.graph.factors import Chain, Factors, relation_counts
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.metapath_plan import ChainPlan
-from jhgnn.graph.metapath_product import PEAK_BYTES_PER_EDGE, cost_of
+from jhgnn.graph.metapath_product import PEAK_BYTES_PER_EDGE, cost_of, row_flops
 from jhgnn.graph.schema import Metapath
 
 _EXACT_BUDGET_S = 1.0  # counts expected to take less (by the cost model) are exact
@@ -92,13 +92,14 @@ def refuse_if_too_large(
 ) -> None:
     """Refuses a product that would not fit, before any of it is computed.
 
-    Most pass by their upper bound alone, which costs one pass over the relations' edges.
+    Most pass by an upper bound alone: the pairs of nodes, or the instances, which takes one pass over the edges.
 
     Raises:
         InputError: with the estimate, the bytes, the limit and the way out.
     """
     most = min(limit_bytes / bytes_per_edge, 2**31 - 1)
-    if plan.edge_bound(0, plan.length - 1) <= most:
+    cells = plan.factors[0].shape[0] * plan.factors[-1].shape[1]
+    if cells <= most or plan.edge_bound(0, plan.length - 1) <= most:
         return
     estimate = estimate_chain(products, chain, plan)
     if estimate.num_edges > most:
@@ -123,7 +124,8 @@ def _seconds(products: ChainProducts, plan: ChainPlan) -> float:
     if plan.length == 1:
         return 0.0
     if plan.length == 2:
-        return cost_of(plan.factors[0], plan.factors[1], products.limit_bytes).seconds
+        left, right = plan.factors
+        return cost_of(left, right, row_flops(left, right), products.limit_bytes).seconds
     return plan.seconds()
 
 
