@@ -1,0 +1,127 @@
+// The distinct vertices of one node type that a batch has met, in segments: the seeds, then what each hop added.
+//
+// A segment keeps a bitmap over the type's vertices with a running count per word, so that "which slot does vertex v
+// have" is two loads from about 1.5 bits a vertex: a whole type of a million vertices stays in the L2 cache, where a
+// hash table or a dense map of positions would not. It also yields each hop's new vertices ascending, without a sort.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace jhgnn {
+
+constexpr int64_t kWordsPerBlock = 2048;
+
+struct Segment {
+  std::vector<uint64_t> present;   // [words]
+  std::vector<uint32_t> before;    // [words] vertices in earlier words
+  std::vector<int32_t> ids;        // slot order
+  std::vector<int32_t> slot_of_rank;  // seeds only: they stand in the order given, not ascending; first appearance
+  std::vector<uint32_t> block_counts;
+
+  bool holds(int32_t id) const { return present[id >> 6] >> (id & 63) & 1u; }
+
+  int32_t slot(int32_t id) const {
+    const uint64_t below = present[id >> 6] & ((uint64_t{1} << (id & 63)) - 1);
+    const int32_t rank = static_cast<int32_t>(before[id >> 6]) + __builtin_popcountll(below);
+    return slot_of_rank.empty() ? rank : slot_of_rank[rank];
+  }
+};
+
+class Frontier {
+ public:
+  Frontier(int64_t num_nodes, int num_hops, int threads) : words_((num_nodes + 63) / 64), segments_(num_hops + 1) {
+    drawn_.resize(threads);
+  }
+
+  int64_t words() const { return words_; }
+  int64_t num_blocks() const { return (words_ + kWordsPerBlock - 1) / kWordsPerBlock; }
+  const Segment& segment(int hop) const { return segments_[hop]; }
+  int64_t size(int hop) const { return static_cast<int64_t>(segments_[hop].ids.size()); }
+
+  // Bits of the vertices that `thread` has drawn in this hop; cleared by `merge`.
+  uint64_t* drawn(int thread) {
+    if (drawn_[thread].empty()) drawn_[thread].assign(words_, 0);
+    return drawn_[thread].data();
+  }
+
+  void start(const int32_t* seeds, int64_t count) {
+    Segment& segment = segments_[0];
+    segment.ids.assign(seeds, seeds + count);
+    segment.present.assign(words_, 0);
+    segment.before.resize(words_);
+    for (int64_t i = 0; i < count; ++i) {
+      if (seeds[i] >= 0) segment.present[seeds[i] >> 6] |= uint64_t{1} << (seeds[i] & 63);
+    }
+    uint32_t total = 0;
+    for (int64_t word = 0; word < words_; ++word) {
+      segment.before[word] = total;
+      total += static_cast<uint32_t>(__builtin_popcountll(segment.present[word]));
+    }
+    segment.slot_of_rank.clear();
+    std::vector<int32_t> slots(total);
+    for (int64_t i = count - 1; i >= 0; --i) {
+      if (seeds[i] >= 0) slots[segment.slot(seeds[i])] = static_cast<int32_t>(i);
+    }
+    segment.slot_of_rank = std::move(slots);
+    for (size_t hop = 1; hop < segments_.size(); ++hop) segments_[hop].ids.clear();
+  }
+
+  // The vertices drawn in hop `hop - 1` and not met before become segment `hop`: `merge` every block, then `total`,
+  // then `collect` every block.
+  void merge(int hop, int64_t block) {
+    Segment& segment = segments_[hop];
+    const int64_t begin = block * kWordsPerBlock, end = std::min(words_, begin + kWordsPerBlock);
+    uint32_t count = 0;
+    for (int64_t word = begin; word < end; ++word) {
+      uint64_t bits = 0;
+      for (std::vector<uint64_t>& drawn : drawn_) {
+        if (drawn.empty()) continue;
+        bits |= drawn[word];
+        drawn[word] = 0;
+      }
+      for (int earlier = 0; earlier < hop; ++earlier) bits &= ~segments_[earlier].present[word];
+      segment.present[word] = bits;
+      segment.before[word] = count;
+      count += static_cast<uint32_t>(__builtin_popcountll(bits));
+    }
+    segment.block_counts[block] = count;
+  }
+
+  void reserve(int hop) {
+    segments_[hop].present.resize(words_);
+    segments_[hop].before.resize(words_);
+    segments_[hop].block_counts.resize(num_blocks());
+  }
+
+  void total(int hop) {
+    Segment& segment = segments_[hop];
+    uint32_t sum = 0;
+    for (uint32_t& count : segment.block_counts) {
+      const uint32_t own = count;
+      count = sum;
+      sum += own;
+    }
+    segment.ids.resize(sum);
+  }
+
+  void collect(int hop, int64_t block) {
+    Segment& segment = segments_[hop];
+    const int64_t begin = block * kWordsPerBlock, end = std::min(words_, begin + kWordsPerBlock);
+    const uint32_t offset = segment.block_counts[block];
+    for (int64_t word = begin; word < end; ++word) {
+      uint32_t slot = segment.before[word] += offset;
+      for (uint64_t bits = segment.present[word]; bits != 0; bits &= bits - 1) {
+        segment.ids[slot++] = static_cast<int32_t>(word * 64 + __builtin_ctzll(bits));
+      }
+    }
+  }
+
+ private:
+  int64_t words_;
+  std::vector<Segment> segments_;
+  std::vector<std::vector<uint64_t>> drawn_;
+};
+
+}  // namespace jhgnn

@@ -1,0 +1,1 @@
+"""Stateless samplers: the neighbours drawn are a pure function of (seed, step, hop, relation, vertex)."""

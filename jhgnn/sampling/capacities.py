@@ -1,0 +1,111 @@
+"""Static shapes: how many slots each hop and node type gets, learned by sampling before training.
+
+A few buckets of capacities are compiled for; a batch goes to the smallest that holds it. The last bucket holds any
+batch, so an overflow moves a batch to a bigger bucket, and never drops a vertex or compiles a new shape.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jhgnn.errors import InputError
+from jhgnn.graph.sampled import FrozenCounts, SampledBlocks
+from jhgnn.sampling.plan import Capacities, SamplingPlan
+
+if TYPE_CHECKING:
+    from jhgnn.sampling.host import HostSampler
+
+QUANTILES = (0.9, 1.0)
+SLACK = 1.05  # on the largest batch met in pre-sampling, which is not the largest of an epoch
+MULTIPLE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Buckets:
+    """Capacities from the smallest to one that always suffices."""
+
+    capacities: tuple[Capacities, ...]
+
+    def choose(self, plan: SamplingPlan, added: np.ndarray) -> int:
+        """The first bucket that holds a batch, from the slots that each of its hops adds, `[num_hops + 1, types]`.
+
+        Raises:
+            ValueError: none does: the batch has more seeds than the buckets were made for.
+        """
+        for index, capacities in enumerate(self.capacities):
+            if (added <= room(plan, capacities)).all():
+                return index
+        raise ValueError(
+            f"no bucket of {len(self.capacities)} holds a batch of {int(added[0].sum())} seeds;"
+            f" the largest takes {dict(self.capacities[-1][0].items)}"
+        )
+
+
+def cumulative(plan: SamplingPlan, capacities: Capacities) -> np.ndarray:
+    """Capacities as int64 `[num_hops + 1, types]`."""
+    return np.array([[counts.get(name) for name in plan.node_types] for counts in capacities], np.int64)
+
+
+def room(plan: SamplingPlan, capacities: Capacities) -> np.ndarray:
+    """Slots that each hop may add, int64 `[num_hops + 1, types]`."""
+    return np.diff(cumulative(plan, capacities), axis=0, prepend=0)
+
+
+def fixed(capacities: Capacities) -> Buckets:
+    """One bucket."""
+    return Buckets((capacities,))
+
+
+def presampled(
+    sampler: "HostSampler",
+    seed: int,
+    batches: Iterable[Mapping[str, np.ndarray]],
+    *,
+    quantiles: Sequence[float] = QUANTILES,
+    slack: float = SLACK,
+) -> Buckets:
+    """Buckets from the quantiles over sample batches of what each (hop, type) adds, and one that holds any batch.
+
+    Args:
+        batches: seeds of full size, as the sampler takes them; batch i is drawn as step i.
+        quantiles: ascending, in (0, 1]; one or two of them.
+        slack: factor on the quantiles.
+
+    Raises:
+        InputError: no batches, or quantiles or a slack out of range.
+    """
+    plan = sampler.plan
+    if not quantiles or any(not 0 < q <= 1 for q in quantiles) or list(quantiles) != sorted(quantiles) or slack < 1:
+        raise InputError(f"quantiles {tuple(quantiles)} and slack {slack}: need ascending quantiles in (0, 1], slack >= 1")
+    observed, seeds = [], None
+    for step, batch in enumerate(batches):
+        seeds = {name: len(batch[name]) for name in plan.seed_types}
+        observed.append(sampler.count(batch, seed, step))
+    if seeds is None:
+        raise InputError("pre-sampling got no batches; it needs at least one to learn capacities from")
+    bound = plan.bound_capacities(seeds)
+    most = room(plan, bound)
+    buckets = []
+    for quantile in quantiles:
+        added = np.ceil(np.quantile(np.stack(observed), quantile, axis=0) * slack)
+        rounded = -(-added.astype(np.int64) // MULTIPLE) * MULTIPLE
+        rounded = np.minimum(np.maximum(rounded, np.minimum(most, MULTIPLE)), most)
+        rounded[0] = most[0]
+        slots = np.cumsum(rounded, axis=0)
+        buckets.append(
+            tuple(FrozenCounts.of(dict(zip(plan.node_types, map(int, row), strict=True))) for row in slots)
+        )
+    return Buckets(tuple(dict.fromkeys([*buckets, bound])))
+
+
+def padding_waste(blocks: SampledBlocks) -> dict[str, float]:
+    """Shares of the blocks that are padding: of the slots (`slots`) and of the table entries (`entries`), in [0, 1]."""
+    slots = sum(int(np.prod(ids.shape)) for ids in blocks.nodes.values())
+    vertices = sum(int((np.asarray(ids) >= 0).sum()) for ids in blocks.nodes.values())
+    tables = list(itertools.chain.from_iterable(tables.values() for tables in blocks.hops))
+    entries = sum(int(np.prod(table.senders.shape)) for table in tables)
+    neighbors = sum(int(np.asarray(table.num_neighbors).sum(dtype=np.int64)) for table in tables)
+    return {"slots": 1.0 - vertices / max(1, slots), "entries": 1.0 - neighbors / max(1, entries)}

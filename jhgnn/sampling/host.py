@@ -1,0 +1,158 @@
+"""The host sampler: native and multi-threaded, deduplicated, padded to a bucket of capacities.
+
+It draws the same vertices into the same slots as `sample_on_device`, bit for bit.
+"""
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import jax
+import numpy as np
+
+from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.sampled import PADDING, NeighborTable, SampledBlocks
+from jhgnn.sampling.capacities import Buckets, cumulative
+from jhgnn.sampling.native import NativeSampler
+from jhgnn.sampling.plan import Capacities, SamplingPlan
+
+
+class HostSampler:
+    """Samples batches of one plan on the CPU. Safe to call from several threads, each of which gets its own buffers.
+
+    A call's buffers hold about 1.5 bits a vertex and hop, and the batch itself, unpadded; they are kept for the next.
+    """
+
+    def __init__(self, graph: HeteroGraph, plan: SamplingPlan, threads: int = 1) -> None:
+        """`threads` work on each batch together.
+
+        Raises:
+            InputError: `threads` is below 1.
+        """
+        if threads < 1:
+            raise InputError(f"a host sampler got {threads} threads; need at least 1")
+        self.graph, self.plan, self.threads = graph, plan, threads
+        self._idle: queue.SimpleQueue[NativeSampler] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._all: list[NativeSampler] = []
+
+    def count(self, seeds: Mapping[str, np.ndarray], seed: int, step: int) -> np.ndarray:
+        """The slots that each hop of a batch adds, int64 `[num_hops + 1, types]`: what capacities must hold."""
+        with self._borrowed(1) as (native,):
+            return native.sample(seed, step, self._checked(seeds))
+
+    def sample(
+        self, seeds: Mapping[str, np.ndarray], seed: int, step: int, buckets: Buckets
+    ) -> tuple[SampledBlocks, int]:
+        """One batch as NumPy arrays, and the bucket that holds it.
+
+        Args:
+            seeds: type -> int32 ids `[n]`, `PADDING` for none; repeats are allowed; n is at most the bucket's.
+            seed: in [0, 2**32).
+            step: in [0, 2**32), the number of the batch since training began.
+
+        Raises:
+            ValueError: more seeds than the buckets take.
+            InputError: a seed id out of range or a missing type.
+        """
+        with self._borrowed(1) as (native,):
+            added = native.sample(seed, step, self._checked(seeds))
+            bucket = buckets.choose(self.plan, added)
+            return self._emit([native], added[None], buckets.capacities[bucket], stacked=False), bucket
+
+    def sample_shards(
+        self, shards: Sequence[Mapping[str, np.ndarray]], seed: int, step: int, buckets: Buckets
+    ) -> tuple[SampledBlocks, int]:
+        """Several shards of one global batch in one bucket, every array with a leading `[shards]` axis, for `pmap`.
+
+        A vertex draws the same neighbours in whichever shard it stands.
+        """
+        with self._borrowed(len(shards)) as natives:
+            added = np.stack(
+                [native.sample(seed, step, self._checked(own)) for native, own in zip(natives, shards, strict=True)]
+            )
+            bucket = buckets.choose(self.plan, added.max(axis=0))
+            return self._emit(natives, added, buckets.capacities[bucket], stacked=True), bucket
+
+    def close(self) -> None:
+        """Ends all threads and frees all buffers; no call may be running."""
+        with self._lock:
+            for native in self._all:
+                native.close()
+            self._all.clear()
+            self._idle = queue.SimpleQueue()
+
+    @contextmanager
+    def _borrowed(self, count: int) -> Iterator[list[NativeSampler]]:
+        taken: list[NativeSampler] = []
+        try:
+            for _ in range(count):
+                try:
+                    taken.append(self._idle.get_nowait())
+                except queue.Empty:
+                    taken.append(NativeSampler(self.graph, self.plan, self.threads))
+                    with self._lock:
+                        self._all.append(taken[-1])
+            yield taken
+        finally:
+            for native in taken:
+                self._idle.put(native)
+
+    def _checked(self, seeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        by_type = []
+        for name in self.plan.node_types:
+            if name not in self.plan.seed_types:
+                by_type.append(np.zeros(0, np.int32))
+                continue
+            if name not in seeds:
+                raise InputError(f"a batch has no seeds of type {name!r}; need {', '.join(self.plan.seed_types)}")
+            ids = np.ascontiguousarray(seeds[name], np.int32)
+            count = self.plan.num_nodes[name]
+            if ids.size and (ids.min() < PADDING or ids.max() >= count):
+                bad = int(ids[np.argmax((ids < PADDING) | (ids >= count))])
+                raise InputError(f"seed {bad} of type {name!r} is out of range; need 0 to {count - 1}, or -1 for padding")
+            by_type.append(ids)
+        return by_type
+
+    def _emit(
+        self, natives: Sequence[NativeSampler], added: np.ndarray, capacities: Capacities, *, stacked: bool
+    ) -> SampledBlocks:
+        plan, num = self.plan, len(natives)
+        last = capacities[-1]
+        nodes = {name: np.empty((num, last[name]), np.int32) for name in plan.node_types if name in last}
+        hops: list[dict[str, NeighborTable]] = []
+        for hop in range(plan.num_hops):
+            tables = {}
+            for draw in plan.draws_at(hop):
+                shape = (num, capacities[hop][draw.target], draw.widths[hop])
+                tables[draw.name] = NeighborTable(
+                    senders=np.empty(shape, np.int32),
+                    num_neighbors=np.empty(shape[:2], np.int32),
+                    visits=np.empty(shape, np.int32) if draw.num_walks else None,
+                    sender_ids=None,
+                    receiver_ids=None,
+                    num_sources=capacities[hop + 1][draw.source],
+                    name=draw.name,
+                )
+            hops.append(tables)
+        slots = cumulative(plan, capacities)
+        flat = [tables.get(draw.name) for tables in hops for draw in plan.draws]
+        for shard, native in enumerate(natives):
+            native.emit(
+                slots,
+                [nodes[name][shard] if name in nodes else None for name in plan.node_types],
+                [None if table is None else table.senders[shard] for table in flat],
+                [None if table is None else table.num_neighbors[shard] for table in flat],
+                [None if table is None or table.visits is None else table.visits[shard] for table in flat],
+            )
+        blocks = SampledBlocks(
+            nodes=nodes,
+            hops=tuple(hops),
+            added=added.astype(np.int32),
+            overflowed=np.zeros(num, bool),
+            capacities=capacities,
+            node_types=plan.node_types,
+        )
+        return blocks if stacked else jax.tree.map(lambda array: array[0], blocks)
