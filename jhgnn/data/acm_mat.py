@@ -99,7 +99,7 @@ def _variable(variables: Mapping[str, np.ndarray], where: str, *keys: str) -> np
 
 
 def _labels(stored: np.ndarray | sparse.sparray, where: str) -> np.ndarray:
-    labels = stored.toarray() if sparse.issparse(stored) else np.asarray(stored)
+    labels = stored if isinstance(stored, np.ndarray) else stored.toarray()
     if labels.dtype.kind not in "fiub" or labels.ndim != 2:
         raise InputError(f"{where}: variable 'label' has shape {labels.shape} of {labels.dtype}; need numbers")
     if 1 in labels.shape:

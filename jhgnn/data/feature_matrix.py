@@ -11,9 +11,9 @@ SPARSE_BELOW = 0.2
 
 def compact(matrix: np.ndarray | sparse.sparray | sparse.spmatrix) -> Features:
     """CSR where under a fifth of the entries are non-zero, dense otherwise; values and their type unchanged."""
-    nonzero = matrix.count_nonzero() if sparse.issparse(matrix) else np.count_nonzero(matrix)
+    nonzero = np.count_nonzero(matrix) if isinstance(matrix, np.ndarray) else matrix.count_nonzero()
     if nonzero < SPARSE_BELOW * matrix.shape[0] * matrix.shape[1]:
         csr = sparse.csr_array(matrix)
         csr.eliminate_zeros()
         return csr
-    return matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix)
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()

@@ -47,11 +47,11 @@ class AttributeRows:
         """`[len(rows), width]`, one row for each row of the file named; empties this object."""
         order = np.argsort(np.concatenate(self._rows), kind="stable")
         position = order[np.searchsorted(np.concatenate(self._rows)[order], rows)]
-        nonzero = sum(block.nnz if sparse.issparse(block) else np.count_nonzero(block) for block in self._blocks)
+        nonzero = sum(int(np.count_nonzero(b)) if isinstance(b, np.ndarray) else int(b.nnz) for b in self._blocks)
         if nonzero < SPARSE_BELOW * len(rows) * self._width:
             whole = sparse.csr_array(sparse.vstack([sparse.csr_array(block) for block in self._blocks], "csr"))
         else:
-            whole = np.concatenate([b.toarray() if sparse.issparse(b) else b for b in self._blocks])
+            whole = np.concatenate([b if isinstance(b, np.ndarray) else b.toarray() for b in self._blocks])
         self._blocks = []
         ordered = len(position) == whole.shape[0] and (np.diff(position) == 1).all()
         return compact(whole if ordered else whole[position])
