@@ -40,8 +40,8 @@ def default_metapaths(schema: Schema, target: str) -> tuple[Metapath, ...]:
         paths += longer
     if not paths:
         raise InputError(
-            f"no metapath leads from {target!r} back to itself: give model.metapaths, or add reverse relations"
-            f" (HeteroGraph.with_reverse_relations) so that each neighbouring type can be left again"
+            f"no metapath leads from {target!r} back to itself: give model.metapaths, or set data.reverse_relations"
+            " so that each neighbouring type can be left again"
         )
     return tuple(schema.metapath([str(relation) for relation in path]) for path in paths)
 
