@@ -17,7 +17,11 @@ def available_memory_bytes() -> int:
 
 
 def default_memory_limit_bytes() -> int:
-    """Half of `available_memory_bytes`: the other half is for what training does with the graphs."""
+    """Half of `available_memory_bytes`.
+
+    The limit is for the graphs themselves while they are built; sub-products (at most half of it), bit sets (a quarter)
+    and sub-products kept for other metapaths (a quarter) come on top, and the other half is for them.
+    """
     return available_memory_bytes() // 2
 
 

@@ -71,7 +71,8 @@ class SemanticGraph:
 
     @property
     def nbytes(self) -> int:
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
+        """Memory of the arrays; those that both directions of a symmetric graph share count once."""
+        return sum({id(leaf): leaf.nbytes for leaf in jax.tree.leaves(self)}.values())
 
     @classmethod
     def from_pairs(
@@ -145,8 +146,12 @@ class SemanticGraph:
         return dataclasses.replace(self, coo=coo, adjacency=adjacency)
 
     def place(self, views: Collection[str], device: jax.Device | None = None) -> "SemanticGraph":
-        """The graph with these `VIEWS` as arrays on a device."""
-        return jax.device_put(self.with_views(views), device)
+        """The graph with these `VIEWS` as arrays on a device; a symmetric graph's directions share theirs there too."""
+        viewed = self.with_views(views)
+        if self.outgoing is not self.incoming:
+            return jax.device_put(viewed, device)
+        incoming, coo, adjacency = jax.device_put((viewed.incoming, viewed.coo, viewed.adjacency), device)
+        return dataclasses.replace(viewed, incoming=incoming, outgoing=incoming, coo=coo, adjacency=adjacency)
 
 
 def _indptr(ids: np.ndarray, count: int) -> np.ndarray:
