@@ -54,8 +54,9 @@ class NeighborTable:
     def mask(self) -> Array:
         """Which entries are neighbours, bool `[num_targets, width]`."""
         xp = np if isinstance(self.num_neighbors, np.ndarray) else jnp
-        columns = xp.arange(self.width, dtype=np.int32)
-        return columns < xp.expand_dims(self.num_neighbors, -1)
+        counts = xp.expand_dims(self.num_neighbors, -1)
+        columns = xp.arange(self.width, dtype=np.int32).reshape((1,) * (counts.ndim - 1) + (self.width,))
+        return columns < counts
 
 
 @jax.tree_util.register_dataclass

@@ -79,7 +79,9 @@ def presampled(
     """
     plan = sampler.plan
     if not quantiles or any(not 0 < q <= 1 for q in quantiles) or list(quantiles) != sorted(quantiles) or slack < 1:
-        raise InputError(f"quantiles {tuple(quantiles)} and slack {slack}: need ascending quantiles in (0, 1], slack >= 1")
+        raise InputError(
+            f"quantiles {tuple(quantiles)} and slack {slack}: need ascending quantiles in (0, 1], slack >= 1"
+        )
     observed, seeds = [], None
     for step, batch in enumerate(batches):
         seeds = {name: len(batch[name]) for name in plan.seed_types}
@@ -95,9 +97,7 @@ def presampled(
         rounded = np.minimum(np.maximum(rounded, np.minimum(most, MULTIPLE)), most)
         rounded[0] = most[0]
         slots = np.cumsum(rounded, axis=0)
-        buckets.append(
-            tuple(FrozenCounts.of(dict(zip(plan.node_types, map(int, row), strict=True))) for row in slots)
-        )
+        buckets.append(tuple(FrozenCounts.of(dict(zip(plan.node_types, map(int, row), strict=True))) for row in slots))
     return Buckets(tuple(dict.fromkeys([*buckets, bound])))
 
 

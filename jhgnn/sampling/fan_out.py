@@ -52,11 +52,15 @@ def _per_hop(value: object, num_hops: int, where: str) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"{where} is {value!r}; need a whole number or a list of {num_hops}, one a hop")
     if len(value) != num_hops:
-        raise InputError(f"{where} has {len(value)} numbers for {num_hops} hops; need {num_hops}, from the seeds outwards")
+        raise InputError(
+            f"{where} has {len(value)} numbers for {num_hops} hops; need {num_hops}, from the seeds outwards"
+        )
     return tuple(_number(entry, where) for entry in value)
 
 
 def _number(value: object, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value <= MAX_FAN_OUT:
-        raise InputError(f"{where} holds {value!r}; need a whole number from 0 to {MAX_FAN_OUT}, or -1 for all neighbours")
+        raise InputError(
+            f"{where} holds {value!r}; need a whole number from 0 to {MAX_FAN_OUT}, or -1 for all neighbours"
+        )
     return value

@@ -112,7 +112,9 @@ class HostSampler:
             count = self.plan.num_nodes[name]
             if ids.size and (ids.min() < PADDING or ids.max() >= count):
                 bad = int(ids[np.argmax((ids < PADDING) | (ids >= count))])
-                raise InputError(f"seed {bad} of type {name!r} is out of range; need 0 to {count - 1}, or -1 for padding")
+                raise InputError(
+                    f"seed {bad} of type {name!r} is out of range; need 0 to {count - 1}, or -1 for padding"
+                )
             by_type.append(ids)
         return by_type
 

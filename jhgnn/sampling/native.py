@@ -52,7 +52,13 @@ def library() -> ctypes.CDLL:
     pointers = ctypes.POINTER(_INT32)
     lib.jhgnn_sampler_sample.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, pointers, _INT64, _INT64]
     lib.jhgnn_sampler_emit.argtypes = [ctypes.c_void_p, _INT64, pointers, pointers, pointers, pointers]
-    lib.jhgnn_sampler_offsets.argtypes = [ctypes.c_uint32] * 4 + [_INT32, _INT32, ctypes.c_int64, ctypes.c_int32, _INT32]
+    lib.jhgnn_sampler_offsets.argtypes = [ctypes.c_uint32] * 4 + [
+        _INT32,
+        _INT32,
+        ctypes.c_int64,
+        ctypes.c_int32,
+        _INT32,
+    ]
     lib.jhgnn_sampler_offsets.restype = None
     lib.jhgnn_gather_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64, _INT32, ctypes.c_int64, ctypes.c_void_p]
     lib.jhgnn_gather_rows.restype = None

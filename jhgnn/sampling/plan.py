@@ -155,9 +155,7 @@ def walk_plan(
     return _plan(graph, draws, num_hops, tuple(dict.fromkeys(metapath.target for metapath in metapaths)))
 
 
-def _plan(
-    graph: HeteroGraph, draws: Sequence[Draw], num_hops: int, seed_types: Sequence[str] | None
-) -> SamplingPlan:
+def _plan(graph: HeteroGraph, draws: Sequence[Draw], num_hops: int, seed_types: Sequence[str] | None) -> SamplingPlan:
     if num_hops < 1:
         raise InputError(f"a sampler got {num_hops} hops; need at least 1")
     if len({draw.name for draw in draws}) < len(draws):
