@@ -89,10 +89,10 @@ ACM = Preset(
     class_weights=np.array([994, 970, 1061]),
     relations=(
         PlantedRelation(
-            "author", "writes", "paper", 9936, _facet(0, 1, 1), 0.9,
-            Degrees(left_skew=0.5, right_skew=0.375), left_is_target=True,
+            "author", "writes", "paper", 9936, _facet(0, 1, 1), 0.95,
+            Degrees(left_skew=0.375, right_skew=0.5), left_is_target=True,
         ),
-        PlantedRelation("paper", "has_subject", "subject", 3025, _facet(0, 0, 1), 0.9, Degrees(right_skew=1.25)),
+        PlantedRelation("paper", "has_subject", "subject", 3025, _facet(0, 0, 1), 0.95, Degrees(right_skew=1.75)),
     ),
     features={
         "paper": PlantedWords(1902, 257484, 0.1),
@@ -100,7 +100,7 @@ ACM = Preset(
         "subject": PlantedWords(1902, 27329, 0.1),
     },
     splits=(600, 300, 2125),
-    label_noise=0.04,
+    label_noise=0.03,
 )  # fmt: skip
 
 IMDB = Preset(
@@ -108,16 +108,16 @@ IMDB = Preset(
     num_nodes={"movie": 4278, "director": 2081, "actor": 5257},
     class_weights=np.array([1135, 1584, 1559]),
     relations=(
-        PlantedRelation("director", "directs", "movie", 4278, _facet(0, 1, 1), 0.85, Degrees(right_skew=0.5), True),
+        PlantedRelation("director", "directs", "movie", 4278, _facet(0, 1, 1), 0.95, Degrees(right_skew=0.5), True),
         PlantedRelation(
-            "actor", "acts_in", "movie", 12828, _facet(0, 0, 1), 0.75,
-            Degrees(right_skew=0.625, least=3), left_is_target=True,
+            "actor", "acts_in", "movie", 12828, _facet(0, 0, 1), 0.95,
+            Degrees(right_skew=0.5, least=3), left_is_target=True,
         ),
     ),
     features={
-        "movie": PlantedWords(3066, 27175, 0.15),
-        "director": PlantedWords(3066, 25784, 0.15),
-        "actor": PlantedWords(3066, 76501, 0.15),
+        "movie": PlantedWords(3066, 27175, 0.4),
+        "director": PlantedWords(3066, 25784, 0.4),
+        "actor": PlantedWords(3066, 76501, 0.4),
     },
     splits=(400, 400, 3478),
     label_noise=0.1,
@@ -128,9 +128,9 @@ DBLP = Preset(
     num_nodes={"author": 4057, "paper": 14328, "term": 7723, "venue": 20},
     class_weights=np.array([1197, 745, 1109, 1006]),
     relations=(
-        PlantedRelation("author", "writes", "paper", 19645, _facet(0, 1, 2, 3), 0.9, Degrees(0.625, 0.125)),
+        PlantedRelation("author", "writes", "paper", 19645, _facet(0, 1, 2, 3), 0.9, Degrees(0.5, 0.0)),
         PlantedRelation("paper", "published_in", "venue", 14328, _facet(0, 0, 1, 1), 0.95, Degrees(right_skew=0.5)),
-        PlantedRelation("paper", "has_term", "term", 85810, _facet(0, 1, 0, 1), 0.9, Degrees(0.25, 0.875)),
+        PlantedRelation("paper", "has_term", "term", 85810, _facet(0, 1, 0, 1), 0.95, Degrees(0.125, 0.75)),
     ),
     features={
         "author": PlantedWords(334, 48810, 0.2),
@@ -149,25 +149,25 @@ MAG = Preset(
     class_weights=np.sqrt(2**40 // (1 + _MAG_CLASSES)).astype(np.int64),
     relations=(
         PlantedRelation(
-            "author", "affiliated_with", "institution", 1043998, _MAG_CLASSES // 19, 0.6,
+            "author", "affiliated_with", "institution", 1043998, _MAG_CLASSES // 19, 0.8,
             Degrees(left_skew=0.25, right_skew=0.875, least=0),
         ),
         PlantedRelation(
-            "author", "writes", "paper", 7145660, _MAG_CLASSES // 19, 0.4,
+            "author", "writes", "paper", 7145660, _MAG_CLASSES // 19, 0.8,
             Degrees(left_skew=0.5, right_skew=0.5), left_is_target=True,
         ),
         PlantedRelation(
-            "paper", "cites", "paper", 5416271, (_MAG_CLASSES // 19 + _MAG_CLASSES) % 19, 0.35,
+            "paper", "cites", "paper", 5416271, (_MAG_CLASSES // 19 + _MAG_CLASSES) % 19, 0.6,
             Degrees(left_skew=0.5, right_skew=0.625, least=0, covered=False), undirected=True,
         ),
         PlantedRelation(
-            "paper", "has_topic", "field_of_study", 7505078, _MAG_CLASSES % 19, 0.35,
+            "paper", "has_topic", "field_of_study", 7505078, _MAG_CLASSES % 19, 0.6,
             Degrees(left_skew=0.25, right_skew=0.75),
         ),
     ),
-    features={"paper": PlantedVectors(128, 0.15)},
+    features={"paper": PlantedVectors(128, 0.25)},
     splits=(629571, 64879, 41939),
-    label_noise=0.25,
+    label_noise=0.2,
 )  # fmt: skip
 
 PRESETS: Mapping[str, Preset] = {"acm": ACM, "imdb": IMDB, "dblp": DBLP, "mag": MAG}
