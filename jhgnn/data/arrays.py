@@ -8,12 +8,13 @@
 | `num_nodes` | nodes of each type `[num_types]`, in that order; or one number under `A_num_nodes` for each |
 | `A_feat` (also `A_features`, `A_x`) | dense features `[num_nodes, width]`, optional |
 | `A_feat_indptr`, `_indices`, `_shape`, `_data` | the same as CSR; without `_data` all are ones |
-| `A_label` or `label` (also `labels`, `y`) | class ids `[num_nodes]`, -1: none, or zeros and ones `[num_nodes, classes]` |
+| `A_label` or `label` (also `labels`, `y`) | class ids `[num_nodes]`, -1: none, or 0 and 1 `[num_nodes, classes]` |
 | `train_idx`, `val_idx`, `test_idx` | node ids of the splits, or `train_mask`, ...: booleans `[num_nodes]` |
 | `target` | the labelled type, as a string; needed only where `label` fits several types |
 
-`A_B` is read only where one underscore is in the key, or `node_types` says how to cut it. Other keys are left alone and
-named in the log. `acm_gtn.npz`, the ACM of GTN and of the characterization paper's Table 3, is in this layout.
+Files of a folder have no order, so there `num_nodes` needs `node_types`. `A_B` is read only where one underscore is in
+the key, or `node_types` says how to cut it. Other keys are left alone and named in the log. `acm_gtn.npz`, the ACM of
+GTN and of the characterization paper's Table 3, is in this layout.
 """
 
 import logging
@@ -57,9 +58,11 @@ def read_arrays(
     Raises:
         InputError: a file is missing, damaged or pickled, a key is missing, or its array is wrong; the key is named.
     """
-    arrays, where, name = _read(path)
+    arrays, where, name, ordered = _read(path)
     used: set[str] = set()
     edge_keys = _edge_keys(arrays, where)
+    if "num_nodes" in arrays and "node_types" not in arrays and not ordered:
+        raise InputError(f"{where}: 'num_nodes' needs 'node_types' beside it in a folder, whose files have no order")
     num_nodes = _num_nodes(arrays, edge_keys, where, used)
     edges: dict[Relation, tuple[np.ndarray, ...]] = {}
     for key, relation in edge_keys.items():
@@ -91,11 +94,12 @@ def read_arrays(
     return graph.with_reverse_relations() if reverse else graph
 
 
-def _read(path: str | Path | None) -> tuple[dict[str, np.ndarray], str, str]:
+def _read(path: str | Path | None) -> tuple[dict[str, np.ndarray], str, str, bool]:
+    """Arrays, what to call them in messages and in reports, and whether the keys stand in their writer's order."""
     given = Path(path) if path else None
     if given is not None and given.suffix.lower() == ".npz" and given.is_file():
         with open(given, "rb") as file:
-            return read_npz(file, str(given)), str(given), given.stem
+            return read_npz(file, str(given)), str(given), given.stem, True
     with open_source(path, "*.np[yz]", what="arrays") as source:
         packed, single = source.matching("*.npz"), source.matching("*.npy")
         if packed and (single or len(packed) > 1):
@@ -104,9 +108,9 @@ def _read(path: str | Path | None) -> tuple[dict[str, np.ndarray], str, str]:
             )
         if packed:
             where = source.where(packed[0])
-            return read_npz(source.read_seekable(packed[0]), where), where, Path(packed[0]).stem
+            return read_npz(source.read_seekable(packed[0]), where), where, Path(packed[0]).stem, True
         arrays = {Path(name).stem: read_npy(source.read_seekable(name), source.where(name)) for name in single}
-        return arrays, source.shown, Path(source.shown).stem
+        return arrays, source.shown, Path(source.shown).stem, False
 
 
 def _edge_keys(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, Relation]:
