@@ -161,6 +161,7 @@ def main() -> None:
     with_dgl = options.peers_python.exists()
     if not with_dgl:
         print(f"no peers' environment at {options.peers_python}: DGL is left out", file=sys.stderr)
+    load_average = round(os.getloadavg()[0], 2)  # DGL's threads suffer more than ours where cores are shared
     rows: list[dict[str, object]] = []
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     for name, graph in read_graphs(options.data_root).items():
@@ -174,6 +175,7 @@ def main() -> None:
     result = {
         "study": "semantic_graph_build",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "load_average_at_start": load_average,
         "commit": commit.stdout.strip(),
         "versions": versions,
         "rounds": options.rounds,

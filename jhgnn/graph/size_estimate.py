@@ -108,9 +108,10 @@ def refuse_if_too_large(
 
 def too_large(name: str, shown: str, num_edges: float, limit_bytes: float, bytes_per_edge: int) -> InputError:
     """The refusal of a semantic graph that has, or would have, `num_edges`."""
-    if num_edges * bytes_per_edge <= limit_bytes:
+    if num_edges >= 2**31:  # no memory limit helps
         return InputError(
-            f"semantic graph {name!r} would have {shown} edges; kernels index with int32, below 2**31:"
+            f"semantic graph {name!r} would have {shown} edges ({readable_bytes(num_edges * bytes_per_edge)} while it"
+            f" is built; the memory limit is {readable_bytes(limit_bytes)}), but kernels index with int32, below 2**31:"
             " take a shorter metapath, or train on sampled blocks"
         )
     return InputError(

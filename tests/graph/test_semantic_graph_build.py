@@ -286,6 +286,18 @@ def test_a_symmetric_graph_holds_its_edges_once() -> None:
     np.testing.assert_array_equal(one_way.outgoing.indices, [0, 0, 1, 1])
 
 
+def test_more_edges_than_int32_counts_are_refused_whatever_the_limit() -> None:
+    count = 50_000
+    everyone, nobody = np.arange(count), np.zeros(count, np.int64)
+    graph = HeteroGraph.from_arrays(
+        num_nodes={"paper": count, "venue": 1}, edges={("paper", "in", "venue"): (everyone, nobody)}
+    ).with_reverse_relations()
+    metapath = graph.schema.metapath("PVP")
+    assert estimate_num_edges(graph, metapath).num_edges == count**2
+    with pytest.raises(InputError, match=r"2,500,000,000 edges \(27\.9 GiB .* but kernels index with int32"):
+        build_metapath(graph, metapath, memory_limit_bytes=2**50)
+
+
 def test_a_low_estimate_is_caught_while_building() -> None:
     identity = pattern(np.arange(1001), np.arange(1000, dtype=np.int32), 1000)
     assert multiply(identity, identity, max_edges=1000, max_bytes=PLENTY_BYTES).nnz == 1000
