@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from jhgnn.data.synthetic_draws import Draws, apportion
-from jhgnn.data.synthetic_edges import planted_edges
+from jhgnn.data.synthetic_edges import most_edges, planted_edges
 from jhgnn.data.synthetic_presets import PRESETS, PlantedRelation, PlantedVectors, PlantedWords, Preset
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, Features, HeteroGraph
@@ -36,7 +36,7 @@ def generate(name: str, *, scale: float = 1.0, seed: int = 0) -> HeteroGraph:
       of 2 * 5,416,271 edges (the real one has 0.4 % fewer, where two papers cite each other).
 
     Edges of a relation are distinct. Degrees have power-law tails on both sides, except where the real ones are fixed
-    (one subject a paper, three actors a movie). A share of the labels is noise, so no model reaches 1.
+    (one subject a paper, three actors a movie but for six). A share of the labels is noise, so no model reaches 1.
 
     Args:
         scale: in (0, 1]; node and edge counts shrink in proportion (mean degrees stay), down to a floor of 60 target
@@ -112,7 +112,7 @@ class _Planting:
             self._draws(planted.name),
             planted.facet[classes[left_type]],
             planted.facet[classes[right_type]],
-            min(wanted, num_left * num_right // (8 if planted.undirected else 2)),
+            min(wanted, most_edges(num_left, num_right, planted.undirected)),
             planted.degrees,
             planted.fidelity,
             planted.undirected,

@@ -31,6 +31,11 @@ class Degrees:
     covered: bool = True
 
 
+def most_edges(num_left: int, num_right: int, undirected: bool) -> int:
+    """Edges that surely fit: about half of the pairs, so that redraws find free ones soon."""
+    return num_left * max(1, num_right // (8 if undirected else 2))
+
+
 def planned_degrees(draws: Draws, count: int, total: int, skew: float, least: int, most: int) -> np.ndarray:
     """Zipf degrees of `count` nodes in random order, int64, that sum to `total`, none over `most`."""
     if total > count * most:
@@ -60,7 +65,7 @@ def planted_edges(
     Args:
         left_groups: community of each left node, `[num_left]`.
         right_groups: community of each right node, `[num_right]`, from the same range.
-        num_edges: at most half of the possible pairs (an eighth where undirected).
+        num_edges: at most `most_edges`.
         fidelity: share of the edges that ask for their left node's community; the others ask for none.
         undirected: both sides are the same nodes; no self-loops, and a pair is joined once, in either direction.
     """
