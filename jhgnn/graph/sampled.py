@@ -27,7 +27,7 @@ class NeighborTable:
         senders: int32 `[num_targets, width]`, slots in the next hop's frontier of the source type; 0 beyond a row's
             `num_neighbors`.
         num_neighbors: int32 `[num_targets]`, how many leading columns count; 0 for padding slots.
-        visits: int32 `[num_targets, width]`, how many walks ended at the neighbour (0 beyond), or None for fan-out draws.
+        visits: int32 `[num_targets, width]`, walks that ended at the neighbour (0 beyond), or None for fan-out draws.
         sender_ids: int32 `[num_sources]`, global ids by slot, or None: see `SampledBlocks.table`.
         receiver_ids: int32 `[num_targets]`, likewise.
         num_sources: slots of the source type at the next hop.
@@ -67,9 +67,9 @@ class SampledBlocks:
     Attributes:
         nodes: node type -> int32 `[capacities[-1][type]]` global ids by slot, `PADDING` where there is none.
         hops: for each hop, relation or metapath -> its table; those without targets are absent.
-        added: int32 `[num_hops + 1, num_types]`, slots filled by each hop (hop 0: the seeds), types in `node_types` order.
+        added: int32 `[num_hops + 1, num_types]`, slots filled by each hop (hop 0: the seeds), by `node_types`.
         overflowed: bool scalar; a hop met more vertices than it has slots, so that the batch is invalid and must be
-            sampled again with larger capacities. Always false from the host sampler, which chooses capacities that fit.
+            sampled again with larger capacities. False from the host sampler, which chooses capacities that fit.
         capacities: for each hop and the end, node type -> slots; a type that cannot be met yet is absent.
         node_types: the order of the columns of `added`.
     """

@@ -64,7 +64,7 @@ def uniform_below(keys: Keys, counters: Array, bounds: Array) -> Array:
 def neighbor_offsets(keys: Keys, degrees: Array, fan_out: int) -> tuple[Array, Array]:
     """Offsets into each vertex's neighbour list of a uniform subset of `fan_out` of them, by Floyd's algorithm.
 
-    Every subset of that size is equally likely. A vertex with no more than `fan_out` neighbours keeps them all, in order.
+    Every subset of that size is equally likely. A vertex with no more neighbours than that keeps them all, in order.
 
     Args:
         keys: of `vertex_keys`, uint32 `[n]` each.

@@ -52,7 +52,7 @@ class EpochBatches:
         return -(-len(self.seeds) // self.batch_size)
 
     def order(self, epoch: int) -> np.ndarray:
-        """The shuffled positions of the seeds, int64 `[num_seeds]`: hashes sorted, distinct since the hash is a bijection."""
+        """Shuffled positions of the seeds, int64 `[num_seeds]`, sorted by a bijective hash: there are no ties."""
         if not self.shuffle:
             return np.arange(len(self.seeds))
         first, second = stream_keys(self.seed, epoch, SHUFFLE_STREAM, 0)

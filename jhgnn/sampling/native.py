@@ -5,6 +5,7 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,19 +47,14 @@ def library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(found[0]))
     lib.jhgnn_sampler_error.restype = ctypes.c_char_p
     lib.jhgnn_sampler_create.restype = ctypes.c_void_p
-    lib.jhgnn_sampler_create.argtypes = [_INT64, ctypes.c_int32, ctypes.POINTER(_Draw)] + [ctypes.c_int32] * 3
+    lib.jhgnn_sampler_create.argtypes = [_INT64, ctypes.c_int32, ctypes.POINTER(_Draw), *[ctypes.c_int32] * 3]
     lib.jhgnn_sampler_destroy.argtypes = [ctypes.c_void_p]
     lib.jhgnn_sampler_destroy.restype = None
     pointers = ctypes.POINTER(_INT32)
     lib.jhgnn_sampler_sample.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, pointers, _INT64, _INT64]
     lib.jhgnn_sampler_emit.argtypes = [ctypes.c_void_p, _INT64, pointers, pointers, pointers, pointers]
-    lib.jhgnn_sampler_offsets.argtypes = [ctypes.c_uint32] * 4 + [
-        _INT32,
-        _INT32,
-        ctypes.c_int64,
-        ctypes.c_int32,
-        _INT32,
-    ]
+    offsets: list[Any] = [*[ctypes.c_uint32] * 4, _INT32, _INT32, ctypes.c_int64, ctypes.c_int32, _INT32]
+    lib.jhgnn_sampler_offsets.argtypes = offsets
     lib.jhgnn_sampler_offsets.restype = None
     lib.jhgnn_gather_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64, _INT32, ctypes.c_int64, ctypes.c_void_p]
     lib.jhgnn_gather_rows.restype = None
@@ -164,4 +160,8 @@ def int64_pointer(array: np.ndarray) -> "ctypes._Pointer[ctypes.c_int64]":
 
 
 def int32_pointers(arrays: Sequence[np.ndarray | None]) -> "ctypes.Array[ctypes._Pointer[ctypes.c_int32]]":
-    return (_INT32 * max(1, len(arrays)))(*(None if array is None else int32_pointer(array) for array in arrays))
+    pointers = (_INT32 * max(1, len(arrays)))()  # null
+    for index, array in enumerate(arrays):
+        if array is not None:
+            pointers[index] = int32_pointer(array)
+    return pointers

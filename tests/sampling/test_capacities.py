@@ -1,5 +1,7 @@
 """Capacities: learned from sample batches, few shapes, overflow to a bigger bucket, nothing dropped."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ def test_presampled_buckets_grow_and_the_last_holds_anything(graph, sampler) -> 
     buckets = presampled(sampler, 0, batches(graph), slack=1.0)
     rooms = [room(sampler.plan, capacities) for capacities in buckets.capacities]
     assert 2 <= len(rooms) <= 3
-    for smaller, larger in zip(rooms, rooms[1:], strict=False):
+    for smaller, larger in itertools.pairwise(rooms):
         assert (smaller <= larger).all()
     assert buckets.capacities[-1] == sampler.plan.bound_capacities({"paper": 10})
     most = np.max([sampler.count(batch, 0, step) for step, batch in enumerate(batches(graph))], axis=0)

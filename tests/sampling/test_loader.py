@@ -1,6 +1,5 @@
 """The loader: the same batches however they are prepared, in order, within bounds, and nothing left behind."""
 
-import itertools
 import threading
 import time
 
@@ -87,7 +86,6 @@ def test_a_failure_arrives_in_its_turn_with_its_cause(made, threads: int) -> Non
     def gather(blocks):
         if (blocks.frontier(0, "paper") >= 0).sum() == 4:  # the last batch of the epoch
             raise KeyError("no such feature")
-        return None
 
     iterator = Loader(*made, prefetch=Prefetch(threads, 4), gather=gather).iterate()
     assert [next(iterator).cursor.step for _ in range(6)] == list(range(6))
@@ -100,7 +98,6 @@ def test_a_failure_arrives_in_its_turn_with_its_cause(made, threads: int) -> Non
 def test_stopping_early_ends_the_threads(made) -> None:
     def slow(blocks):
         time.sleep(0.01)
-        return None
 
     for batch in Loader(*made, prefetch=Prefetch(3, 6), gather=slow).iterate():
         if batch.cursor.step == 2:
@@ -118,21 +115,13 @@ def test_stopping_early_ends_the_threads(made) -> None:
 
 
 def test_depth_and_memory_bound_what_is_ahead(made) -> None:
-    prepared = itertools.count()
-    ahead = []
-
-    def gather(blocks):
-        next(prepared)
-        return None
-
     def most_ahead(prefetch: Prefetch) -> int:
-        nonlocal prepared
-        prepared, taken = itertools.count(), 0
-        ahead.clear()
-        for _ in Loader(*made, prefetch=prefetch, gather=gather).iterate(stop=Cursor(2)):
-            taken += 1
+        prepared: list[int] = []
+        ahead = []
+        loader = Loader(*made, prefetch=prefetch, gather=lambda blocks: prepared.append(1))
+        for taken, _ in enumerate(loader.iterate(stop=Cursor(2)), start=1):
             time.sleep(0.005)
-            ahead.append(int(repr(prepared)[6:-1]) - taken)
+            ahead.append(len(prepared) - taken)
         return max(ahead)
 
     size = next(Loader(*made).iterate()).blocks.nbytes

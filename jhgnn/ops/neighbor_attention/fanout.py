@@ -41,8 +41,8 @@ def neighbor_attention(
     if (z.shape, logit_src.shape, logit_dst.shape) != expected:
         raise ValueError(
             f"neighbor_attention of {table.name!r} on {table.num_sources} -> {table.num_targets} slots got z {z.shape},"
-            f" logit_src {logit_src.shape}, logit_dst {logit_dst.shape}; need [sources, heads, width], [sources, heads],"
-            " [targets, heads]"
+            f" logit_src {logit_src.shape}, logit_dst {logit_dst.shape}; need [sources, heads, width],"
+            " [sources, heads], [targets, heads]"
         )
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
     mask = table.mask[:, :, None]
