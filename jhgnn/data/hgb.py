@@ -20,6 +20,8 @@ from jhgnn.graph.schema import Relation
 
 LINK_PREDICTION = "link.dat.test"
 """Marks HGB's link prediction sets, which have no labels."""
+MAX_CLASSES = 1 << 16
+"""Above this a class number is taken for a mistake where info.dat does not say how many there are."""
 
 
 def read_hgb(
@@ -258,7 +260,7 @@ def _parse_label(line: str, where: str, nodes: _Nodes, info: HgbInfo) -> tuple[i
         raise InputError(f"{where}: node {node} is out of range; need 0 to {len(nodes.type_of) - 1}")
     if nodes.type_of[node] != kind:
         raise InputError(f"{where}: node {node} is of type {nodes.type_of[node]} in node.dat, not {kind}")
-    limit = info.num_classes.get(kind) or 1_000_000
+    limit = info.num_classes.get(kind) or MAX_CLASSES
     for label in classes:
         if not 0 <= label < limit:
             raise InputError(f"{where}: label {label} of node {node} is out of range; need 0 to {limit - 1}")

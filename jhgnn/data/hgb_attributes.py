@@ -76,7 +76,8 @@ class AttributeRows:
         if all(text.count(b",") == self._width - 1 for text in texts):
             values = numbers_in(b",".join(texts), np.float64, ",")
             if values.size == len(texts) * self._width:
-                matrix = values.reshape(len(texts), self._width).astype(np.float32)
+                with np.errstate(over="ignore"):  # refused below
+                    matrix = values.reshape(len(texts), self._width).astype(np.float32)
                 if np.isfinite(matrix).all():
                     return matrix
         for text, row in zip(texts, rows, strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 from jhgnn.data.progress import Advance
 from jhgnn.errors import InputError
 
+REPORT_BYTES = 1 << 20
 _IRI = rb"<[^<>\"{}|^`\x00-\x20]*>"
 _BLANK = rb"_:[^\s<>\"]+?"
 _LITERAL = rb'"(?:[^"\\\n\r]|\\.)*"(?:@[A-Za-z][A-Za-z0-9-]*|\^\^' + _IRI + rb")?"
@@ -44,8 +45,12 @@ def read_ntriples(stream: BinaryIO, where: str, advance: Advance) -> Triples:
     predicates: dict[bytes, int] = {}
     numbers: list[int] = []
     number_of: Callable[[bytes], int] = lambda term: terms.setdefault(term, len(terms))  # noqa: E731
+    unreported = 0
     for row, line in enumerate(stream, start=1):
-        advance(len(line))
+        unreported += len(line)
+        if unreported > REPORT_BYTES:  # a progress bar costs more than a triple
+            advance(unreported)
+            unreported = 0
         match = _TRIPLE.fullmatch(line)
         if match is None:
             bare = line.strip()

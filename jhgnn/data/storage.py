@@ -192,26 +192,28 @@ class _Folder:
         }
         target, labels, splits = schema["target"], None, {}
         num_classes = schema["num_classes"]
+        if type(num_classes) is not int or num_classes < 0 or not isinstance(schema["name"], str):
+            raise TypeError(f"name {schema['name']!r} or num_classes {num_classes!r}")
         if target is not None and target not in num_nodes:
             raise InputError(f"{self._path / SCHEMA_FILE}: target {target!r} is not a node type")
         if schema["labels"] is not None or schema["splits"]:
             # Labels and splits are small: checked as any array from outside, by building their type alone.
             if schema["labels"] is not None:
                 multi = schema["labels"] == "multi"
-                labels = self._array("labels", np.uint8 if multi else np.int32, 2 if multi else 1)
+                labels = self._array("labels", 2, np.uint8) if multi else self._array("labels", 1, np.int32)
             alone = HeteroGraph.from_arrays(
                 num_nodes={target: num_nodes[target]},
                 edges={},
                 target=target,
                 labels=labels,
                 num_classes=num_classes if labels is not None else None,
-                splits={split: self._array(f"split_{_split(split)}", np.int32, 1) for split in schema["splits"]},
+                splits={split: self._array(f"split_{_split(split)}", 1, np.int32) for split in schema["splits"]},
                 where=str(self._path),
             )
             splits = dict(alone.splits)
         return HeteroGraph(schema["name"], checked, num_nodes, features, edges, target, labels, num_classes, splits)
 
-    def _array(self, name: str, dtype: Any, ndim: int, length: int | None = None) -> np.ndarray:
+    def _array(self, name: str, ndim: int, *dtypes: type, length: int | None = None) -> np.ndarray:
         where = self._path / f"{name}.npy"
         try:
             array = np.load(where, mmap_mode="r", allow_pickle=False)
@@ -222,11 +224,11 @@ class _Folder:
                 raise InputError(f"{where} is a pickle or holds Python objects; need plain numbers") from error
             raise InputError(f"{where} is damaged or truncated ({error})") from error
         if not isinstance(array, np.ndarray):
+            array.close()
             raise InputError(f"{where} is an archive, not a single array")
-        if array.ndim != ndim or array.dtype.kind != np.dtype(dtype).kind or array.dtype.itemsize > 8:
-            raise InputError(
-                f"{where} has shape {array.shape} of {array.dtype}; need {ndim} dimensions of {np.dtype(dtype)}"
-            )
+        if array.ndim != ndim or array.dtype not in dtypes:
+            needed = " or ".join(dtype.__name__ for dtype in dtypes)
+            raise InputError(f"{where} has shape {array.shape} of {array.dtype}; need {ndim} dimensions of {needed}")
         if length is not None and len(array) != length:
             raise InputError(f"{where} has {len(array)} rows; need {length}")
         return array
@@ -235,14 +237,14 @@ class _Folder:
         stored, count = entry["features"], entry["num_nodes"]
         name, width = f"type{number}_features", stored["width"]
         if stored["kind"] == "dense":
-            matrix: Features = self._array(name, np.float32, 2, count)
+            matrix: Features = self._array(name, 2, np.float32, length=count)
             values = matrix
             if matrix.shape[1] != width:
                 raise InputError(f"{self._path / name}.npy has {matrix.shape[1]} columns; need {width}")
         elif stored["kind"] == "csr":
-            indptr = self._array(f"{name}_indptr", np.int32, 1, count + 1)
-            indices = self._array(f"{name}_indices", np.int32, 1, stored["nonzeros"])
-            values = self._array(f"{name}_data", np.float32, 1, stored["nonzeros"])
+            indptr = self._array(f"{name}_indptr", 1, np.int32, np.int64, length=count + 1)
+            indices = self._array(f"{name}_indices", 1, np.int32, np.int64, length=stored["nonzeros"])
+            values = self._array(f"{name}_data", 1, np.float32, length=stored["nonzeros"])
             self._check_compressed(name, indptr, indices, width)
             matrix = sparse.csr_array((values, indices, indptr), shape=(count, width))
         else:
@@ -260,9 +262,9 @@ class _Folder:
 
     def _edges(self, number: int, entry: dict[str, Any], num_nodes: dict[str, int]) -> EdgeSet:
         name, count = f"relation{number}", entry["num_edges"]
-        indptr = self._array(f"{name}_indptr", np.int64, 1, num_nodes[entry["target"]] + 1)
-        senders = self._array(f"{name}_senders", np.int32, 1, count)
-        weights = self._array(f"{name}_weights", np.float32, 1, count) if entry["weights"] else None
+        indptr = self._array(f"{name}_indptr", 1, np.int64, length=num_nodes[entry["target"]] + 1)
+        senders = self._array(f"{name}_senders", 1, np.int32, length=count)
+        weights = self._array(f"{name}_weights", 1, np.float32, length=count) if entry["weights"] else None
         self._check_compressed(name, indptr, senders, num_nodes[entry["source"]])
         return EdgeSet(indptr, senders, weights)
 

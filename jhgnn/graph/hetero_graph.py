@@ -224,7 +224,8 @@ class _Check:
             raise self.error(f"relation {str(relation)!r} has {len(senders)} senders but {len(receivers)} receivers")
         weights = None
         if len(arrays) == 3 and arrays[2] is not None:
-            weights = np.asarray(arrays[2], np.float32)
+            with np.errstate(over="ignore"):
+                weights = np.asarray(arrays[2], np.float32)
             if weights.shape != senders.shape:
                 raise self.error(f"relation {str(relation)!r} has {len(senders)} edges but weights {weights.shape}")
             self.finite(weights, f"weights of {str(relation)!r}")
@@ -239,7 +240,8 @@ class _Check:
     def features(self, node_type: str, matrix: object, count: int) -> Features:
         what = f"features of {node_type!r}"
         if sparse.issparse(matrix):
-            csr = sparse.csr_array(matrix).astype(np.float32)
+            with np.errstate(over="ignore"):  # beyond float32: infinite, refused below
+                csr = sparse.csr_array(matrix).astype(np.float32)
             csr.sum_duplicates()
             shape, values = csr.shape, csr.data
         else:
@@ -258,9 +260,11 @@ class _Check:
                 row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
                 raise self.error(f"{what}: {values[entry]} at row {row}; need finite numbers")
             return csr
+        with np.errstate(over="ignore"):
+            narrow = np.ascontiguousarray(values, np.float32)
         if values.dtype.kind == "f":
-            self.finite(values, what)
-        return np.ascontiguousarray(values, np.float32)
+            self.finite(narrow, what)
+        return narrow
 
     def labels(self, labels: np.ndarray, count: int, num_classes: int | None) -> tuple[np.ndarray, int]:
         if labels.ndim not in (1, 2) or len(labels) != count:

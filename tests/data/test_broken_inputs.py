@@ -75,6 +75,7 @@ CASES: list[tuple[str, str, Break, str]] = [
     ("hgb", "word for an id", replaced("node.dat", b"4\tA\t1", b"x\tA\t1"), r"node\.dat row 5.*'x \.\.\. 1'"),
     ("hgb", "short node row", replaced("node.dat", b"6\tfun\t2", b"6\tfun"), r"node\.dat row 7 has 2 fields"),
     ("hgb", "NaN attribute", replaced("node.dat", b"-1e-3", b"nan"), r"node\.dat row 5: attribute 1 is 'nan'"),
+    ("hgb", "attribute beyond float32", replaced("node.dat", b"2,3", b"2,1e99"), r"node\.dat rows 5 to 6: .* float32"),
     ("hgb", "word attribute", replaced("node.dat", b"2,3", b"2,tall"), r"node\.dat row 6: attribute 1 is 'tall'"),
     ("hgb", "letter among digits", replaced("node.dat", b"0,1,0", b"0,z,0"), r"row 1: attribute 1 is 'z'"),
     ("hgb", "attribute too many", replaced("node.dat", b"2,3", b"2,3,4"), r"row 6 has 3 attributes;.* has 2"),
@@ -114,7 +115,7 @@ CASES: list[tuple[str, str, Break, str]] = [
     ("magnn", "splits overlap", given("train_val_test_idx.npz",
         layouts.npz(train_idx=np.array([0]), val_idx=np.array([0]), test_idx=np.array([1]))), r"node 0 is in 'val' and"),
     ("magnn", "split out of range", given("train_val_test_idx.npz",
-        layouts.npz(train_idx=np.array([0]), val_idx=np.array([3]), test_idx=np.array([1]))), r"'val': id 3 at row 0"),
+        layouts.npz(train_idx=np.array([0]), val_idx=np.array([3]), test_idx=np.array([1]))), r"'val': id 3"),
     ("magnn", "no val key", given("train_val_test_idx.npz", layouts.npz(train_idx=np.array([0]))), r"no key 'val_idx'"),
     ("magnn", "sparse index out of range", given("features_0.npz", layouts.npz(
         indices=np.array([99]), indptr=np.array([0, 1, 1, 1]), shape=np.array([3, 8]), data=np.ones(1))),
@@ -266,6 +267,9 @@ STORED: list[tuple[str, Callable[[Path], object], str]] = [
     ("offsets fall", lambda p: np.save(p / "relation0_indptr.npy", np.int64([0, 4, 3])), "must rise from 0 to 3"),
     ("NaN", lambda p: np.save(p / "type1_features.npy", np.full((2, 2), np.nan, np.float32)), "not finite"),
     ("other dtype", lambda p: np.save(p / "labels.npy", np.zeros(3)), "need 1 dimensions of int32"),
+    ("senders of 64 bits", lambda p: np.save(p / "relation0_senders.npy", np.zeros(3, np.int64)), "of int32"),
+    ("archive", lambda p: (p / "labels.npy").write_bytes(layouts.npz(a=np.zeros(3))), "is an archive"),
+    ("class count", lambda p: edit(p, num_classes="two"), "entry missing or of the wrong type"),
     ("label out of range", lambda p: np.save(p / "labels.npy", np.int32([0, 7, 0])), "label 7 at row 1"),
     ("empty split", lambda p: np.save(p / "split_train.npy", np.zeros(0, np.int32)), "'train' is empty"),
 ]

@@ -43,6 +43,7 @@ BROKEN = [
     ({"features": {"paper": np.zeros((4, 0))}}, r"no columns"),
     ({"features": {"paper": np.full((4, 1), "x")}}, r"need numbers"),
     ({"features": {"paper": np.array([[0.0], [1.0], [np.inf], [0.0]])}}, r"inf at row 2"),
+    ({"features": {"paper": np.full((4, 1), 1e300)}}, r"inf at row 0"),
     ({"features": {"paper": sparse.csr_array(([1.0, np.nan], ([0, 3], [0, 1])), shape=(4, 2))}}, r"nan at row 3"),
     ({"target": "venue"}, r"target 'venue' is not a node type"),
     ({"target": None}, r"without a target"),
