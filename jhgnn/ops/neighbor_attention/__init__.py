@@ -7,6 +7,9 @@ import jax.numpy as jnp
 
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops.neighbor_attention import dense, segment
+from jhgnn.ops.neighbor_attention.choose import choose
+
+__all__ = ["IMPLEMENTATIONS", "VIEWS", "choose", "neighbor_attention"]
 
 Implementation = Callable[..., jax.Array]
 

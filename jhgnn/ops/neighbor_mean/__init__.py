@@ -6,6 +6,9 @@ import jax
 
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops.neighbor_mean import dense, segment
+from jhgnn.ops.neighbor_mean.choose import choose
+
+__all__ = ["IMPLEMENTATIONS", "VIEWS", "choose", "neighbor_mean"]
 
 Implementation = Callable[[SemanticGraph, jax.Array], jax.Array]
 

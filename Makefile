@@ -1,0 +1,38 @@
+# Everything sets itself up: `make train` and `make test` create .venv and install the package first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE_SOURCES := $(wildcard CMakeLists.txt jhgnn/native/*.cc jhgnn/native/*.h)
+
+.PHONY: train test test-all lint types format bench-quick clean help
+
+help: ## Show the targets.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/.installed: pyproject.toml $(NATIVE_SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+train: $(VENV)/.installed ## Set up and train HAN on the embedded synthetic ACM graph (offline after the install).
+	$(BIN)/python -m jhgnn.train --config configs/han_acm.toml
+
+test: $(VENV)/.installed ## Set up and run the default tests.
+	$(BIN)/python -m pytest -n 2
+
+test-all: $(VENV)/.installed ## The default tests and the slow ones.
+	$(BIN)/python -m pytest -n 2 -m ''
+
+lint: $(VENV)/.installed ## Check format and lint.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed ## Check types.
+	$(BIN)/mypy
+
+format: $(VENV)/.installed ## Format and fix what can be fixed.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove the environment and what was built; runs stay.
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

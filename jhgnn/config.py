@@ -1,0 +1,347 @@
+"""A run's recipe: frozen dataclasses, strict TOML, command-line overrides. The only place where defaults live."""
+
+import argparse
+import dataclasses
+import difflib
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from jhgnn.errors import InputError
+
+
+def _option(
+    default: Any,
+    help_text: str,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field with its help text and its bounds, which hold for every element of a list as well."""
+    bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help_text, **bounds})
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Where a run lives and what it starts from."""
+
+    dir: str = _option("", "run folder; empty: runs/RECIPE-NAME")
+    seed: int = _option(0, "seed of weights and dropout", minimum=0, below=2**32)
+    log_every: int = _option(10, "epochs between two lines where output is not a terminal", minimum=1)
+    tensorboard: bool = _option(True, "write TensorBoard scalars to the run folder")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which heterograph to read."""
+
+    format: Literal["hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "synthetic", "jhgnn"] = _option(
+        "synthetic", "layout of the files at data.path; for synthetic, data.path names a preset"
+    )
+    path: str = _option("", "folder or file as downloaded; empty: the synthetic graph that data.preset names")
+    preset: str = _option("acm", "synthetic graph to train on while data.path is empty: acm, imdb, dblp or mag")
+    target: str = _option("", "labelled node type; empty: the only one there is")
+    scale: float = _option(1.0, "share of the full size, for synthetic data", above=0, maximum=1)
+    seed: int = _option(0, "seed of synthetic data and of a drawn validation split", minimum=0, below=2**32)
+    reverse_relations: bool = _option(False, "add the reverse of every relation that has none")
+
+
+@dataclasses.dataclass(frozen=True)
+class SgbConfig:
+    """Semantic graph build."""
+
+    memory_limit_gib: float = _option(0.0, "refuse larger builds; 0: half of the available memory", minimum=0)
+    cache_dir: str = _option("~/.cache/jhgnn/semantic_graphs", "cache of built semantic graphs; empty: none")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The model; the defaults are Table 2 of the characterization paper."""
+
+    name: Literal["han", "rgcn", "rgat", "gcn", "gat"] = _option(
+        "han", "gcn and gat are the controls: the same graph with its types erased"
+    )
+    metapaths: tuple[str, ...] = _option(
+        (), "HAN's metapaths: 'PAP' (initials), 'paper,author,paper' (types) or relation names; empty: derived"
+    )
+    hidden: int = _option(64, "width of hidden representations, all heads together", minimum=1)
+    heads: int = _option(8, "attention heads; each is hidden / heads wide", minimum=1)
+    layers: int = _option(0, "layers; 0: 1 for HAN, 3 for R-GCN and R-GAT, 2 for GCN and GAT", minimum=0)
+    bases: int = _option(0, "R-GCN basis decomposition with this many bases; 0: none", minimum=0)
+    blocks: int = _option(0, "R-GCN block-diagonal decomposition with this many blocks; 0: none", minimum=0)
+    self_loop: bool = _option(True, "R-GCN and R-GAT: add each node's own projection")
+    shared_projection: bool = _option(
+        False, "HAN: one feature projection for all metapaths (the HAN paper, PyG) instead of one each (DGL)"
+    )
+    semantic_hidden: int = _option(128, "HAN: width of the semantic attention", minimum=1)
+    feature_dropout: float = _option(0.0, "dropout of input features", minimum=0, below=1)
+    dropout: float = _option(0.5, "dropout of each layer's input but the first", minimum=0, below=1)
+    attention_dropout: float = _option(0.0, "dropout of attention weights", minimum=0, below=1)
+    negative_slope: float = _option(0.2, "slope of the attention's LeakyReLU", minimum=0, maximum=1)
+    activation: Literal["auto", "relu", "elu", "gelu", "tanh", "none"] = _option(
+        "auto", "after each layer; auto: ELU where there is attention, else ReLU"
+    )
+    residual: bool = _option(False, "add each layer's input to its output, from the second layer on")
+    layer_norm: bool = _option(False, "normalise each layer's output")
+    dtype: Literal["float32", "bfloat16"] = _option(
+        "float32", "of projections and messages; sums, softmax, weights and optimizer stay float32"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Optimization."""
+
+    epochs: int = _option(200, "epochs at most", minimum=1)
+    patience: int = _option(50, "stop after this many epochs without a better validation figure; 0: never", minimum=0)
+    monitor: Literal["loss", "micro_f1"] = _option("loss", "validation figure that picks the best epoch")
+    optimizer: Literal["adam", "adamw", "sgd", "lamb"] = _option(
+        "adam", "weight decay is added to the gradient (adam, sgd) or decoupled (adamw, lamb)"
+    )
+    learning_rate: float = _option(0.005, "peak learning rate", above=0)
+    weight_decay: float = _option(0.001, "weight decay", minimum=0)
+    schedule: Literal["constant", "cosine", "linear"] = _option("constant", "decay to zero over training.epochs")
+    warmup_epochs: int = _option(0, "epochs of linear warm-up", minimum=0)
+    gradient_clip: float = _option(0.0, "clip the global gradient norm; 0: never", minimum=0)
+    label_smoothing: float = _option(0.0, "share of the target spread over all classes", minimum=0, below=1)
+    remat: Literal["none", "full"] = _option("none", "what the backward pass recomputes instead of storing")
+    evaluate_every: int = _option(1, "epochs between two evaluations", minimum=1)
+    checkpoint_every_s: float = _option(
+        20.0, "seconds between two checkpoints; there is always one at the end", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelsConfig:
+    """Which implementation each op uses; a named one works or raises, it never falls back."""
+
+    attention: Literal["auto", "segment", "dense", "native"] = _option("auto", "neighbor attention")
+    mean: Literal["auto", "segment", "dense", "native"] = _option("auto", "neighbor mean")
+    projection: Literal["auto", "segment", "native", "dense"] = _option(
+        "auto", "projection of sparse features; dense: densify them"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run; a recipe is its TOML form."""
+
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    sgb: SgbConfig = dataclasses.field(default_factory=SgbConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    kernels: KernelsConfig = dataclasses.field(default_factory=KernelsConfig)
+
+    def __post_init__(self) -> None:
+        model = self.model
+        if model.name in ("han", "rgat", "gat") and model.hidden % model.heads:
+            raise InputError(
+                f"model.hidden = {model.hidden} is not a multiple of model.heads = {model.heads}; each head is"
+                " hidden / heads wide"
+            )
+        if model.bases and model.blocks:
+            raise InputError(f"model.bases = {model.bases} and model.blocks = {model.blocks}: set one of them to 0")
+        if (model.bases or model.blocks) and model.name != "rgcn":
+            raise InputError(f"model.bases and model.blocks decompose R-GCN's weights, not those of {model.name!r}")
+        if model.blocks and model.hidden % model.blocks:
+            raise InputError(f"model.hidden = {model.hidden} is not a multiple of model.blocks = {model.blocks}")
+        if model.metapaths and model.name != "han":
+            raise InputError(f"model.metapaths are HAN's; {model.name!r} aggregates over relations: leave them out")
+
+
+def load_recipe(path: str | Path) -> Config:
+    """Reads a TOML recipe strictly.
+
+    Raises:
+        InputError: the file cannot be read, is not TOML, or holds an unknown key, a wrong type or an impossible value.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"recipe {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"recipe {path}: not UTF-8 text at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"recipe {path}: not TOML: {error}") from None
+    return override(Config(), tables, where=f"recipe {path}")
+
+
+def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
+    """The config with the values of nested tables in place of its own; checked as `load_recipe` says."""
+    sections = {}
+    for section, values in tables.items():
+        current = getattr(config, section, None) if section in _fields(Config) else None
+        if current is None:
+            raise InputError(f"{where}: unknown table [{section}]{_nearest(section, _fields(Config))}")
+        if not isinstance(values, Mapping):
+            raise InputError(f"{where}: {section} must be a table, not {values!r}")
+        fields = _fields(type(current))
+        changes = {}
+        for key, value in values.items():
+            if key not in fields:
+                raise InputError(f"{where}: unknown key {section}.{key}{_nearest(key, fields)}")
+            changes[key] = _checked(value, type(current), fields[key], f"{where}: {section}.{key}")
+        sections[section] = dataclasses.replace(current, **changes)
+    try:
+        return dataclasses.replace(config, **sections)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """The whole recipe as TOML; `load_recipe` reads it back to an equal config."""
+    lines = []
+    for section in _fields(Config):
+        lines.append(f"[{section}]")
+        values = getattr(config, section)
+        lines += [f"{name} = {_toml_value(getattr(values, name))}" for name in _fields(type(values))]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and one option for every field, `--section.field`, to a parser."""
+    parser.add_argument("--config", metavar="FILE", help="recipe in TOML; options on the command line override it")
+    for section, section_field in _fields(Config).items():
+        section_class = typing.cast(type, section_field.type)
+        group = parser.add_argument_group(f"[{section}]", section_class.__doc__)
+        for name, field in _fields(section_class).items():
+            hint = _hint(section_class, name)
+            shown = _toml_value(field.default).replace("%", "%%")
+            group.add_argument(
+                f"--{section}.{name}",
+                dest=f"{section}.{name}",
+                default=argparse.SUPPRESS,
+                nargs="*" if typing.get_origin(hint) is tuple else None,
+                metavar=_metavar(hint),
+                help=f"{field.metadata['help'].replace('%', '%%')} (default {shown})",
+            )
+
+
+def from_options(options: argparse.Namespace) -> Config:
+    """The config that parsed options name: the recipe, then the overrides.
+
+    Raises:
+        InputError: as `load_recipe`; for an override it names the option.
+    """
+    config = load_recipe(options.config) if options.config else Config()
+    tables: dict[str, dict[str, Any]] = {}
+    for dotted, text in vars(options).items():
+        section, _, name = dotted.partition(".")
+        if name:
+            hint = _hint(typing.cast(type, _fields(Config)[section].type), name)
+            tables.setdefault(section, {})[name] = _parsed(text, hint)
+    return override(config, tables, where="command line")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are `InputError`s: one line, no usage block; abbreviations are refused."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **kwargs)
+        self.formatter_class = argparse.HelpFormatter
+
+    def error(self, message: str) -> typing.NoReturn:
+        """Raises the message as an InputError, with the nearest option where one was misspelt."""
+        prefix = "unrecognized arguments: "
+        if message.startswith(prefix):
+            wrong = message.removeprefix(prefix).split()[0].partition("=")[0]
+            options = [option for action in self._actions for option in action.option_strings]
+            raise InputError(f"command line: unknown option {wrong}{_nearest(wrong, options)}; see --help")
+        raise InputError(f"command line: {message}")
+
+
+def _fields(section: type) -> dict[str, dataclasses.Field]:
+    return {field.name: field for field in dataclasses.fields(section)}
+
+
+def _hint(section: type, name: str) -> Any:
+    return typing.get_type_hints(section)[name]
+
+
+def _nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}" if len(known) < 20 else ""
+
+
+def _metavar(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return "{" + ",".join(typing.get_args(hint)) + "}"
+    if typing.get_origin(hint) is tuple:
+        return "TEXT"
+    return {int: "INT", float: "FLOAT", bool: "{true,false}", str: "TEXT"}[hint]
+
+
+def _parsed(text: Any, hint: Any) -> Any:
+    """A command-line word as the TOML value it stands for; what does not parse stays text and fails the type check."""
+    if hint in (int, float, bool):
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+        return float(value) if hint is float and type(value) is int else value
+    return text
+
+
+def _checked(value: Any, section: type, field: dataclasses.Field, where: str) -> Any:
+    hint = _hint(section, field.name)
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise InputError(f"{where} = {value!r} is not one of {', '.join(map(repr, choices))}")
+        return value
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where} = {value!r} must be a list of strings")
+        return tuple(_list_element(element, where) for element in value)
+    if isinstance(hint, types.GenericAlias) or not isinstance(hint, type):
+        raise TypeError(f"{where}: config fields cannot have type {hint}")
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+        raise InputError(f"{where} = {value!r} must be {names[hint]}")
+    bounds = field.metadata
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where} = {value!r} must be a finite number")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        rules = (
+            ("minimum", "at least", lambda limit: value >= limit),
+            ("above", "above", lambda limit: value > limit),
+            ("maximum", "at most", lambda limit: value <= limit),
+            ("below", "below", lambda limit: value < limit),
+        )
+        for bound, words, holds in rules:
+            if bounds[bound] is not None and not holds(bounds[bound]):
+                raise InputError(f"{where} = {value!r} must be {words} {bounds[bound]}")
+    return value
+
+
+def _list_element(element: Any, where: str) -> str:
+    """A string, or a nested list of strings (a metapath as a sequence), joined by commas."""
+    if isinstance(element, list) and element and all(isinstance(step, str) for step in element):
+        return ",".join(element)
+    if not isinstance(element, str) or not element:
+        raise InputError(f"{where} holds {element!r}; need strings or lists of strings")
+    return element
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        shown = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in escaped)
+        return f'"{shown}"'
+    return repr(value)

@@ -1,0 +1,54 @@
+"""What all models share: embeddings for featureless types, and the classifier of the loss computation (LC) stage."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.nn.feature_projection import Rows
+from jhgnn.nn.stage import stage
+
+
+class ModelOutput(NamedTuple):
+    """Of the target type: `logits` float32 `[num_targets, num_classes]`, `embeddings` `[num_targets, hidden]`."""
+
+    logits: jax.Array
+    embeddings: jax.Array
+
+
+class InputEmbeddings(nnx.Module):
+    """A learnable `[num_nodes, width]` table for each of the given types that has no features."""
+
+    def __init__(self, node_types: Collection[str], spec: GraphSpec, width: int, *, rngs: nnx.Rngs) -> None:
+        init = nnx.initializers.glorot_uniform()
+        self.tables = nnx.Dict(
+            {
+                node_type: nnx.Param(init(rngs.params(), (spec.num_nodes[node_type], width)))
+                for node_type in sorted(node_types)
+                if node_type not in spec.feature_widths
+            }
+        )
+        self.widths = {node_type: spec.feature_widths.get(node_type, width) for node_type in sorted(node_types)}
+
+    def __call__(self, inputs: GraphInputs) -> dict[str, Rows]:
+        """The rows of every given type: its features, or its table."""
+        return {
+            node_type: self.tables[node_type][...] if node_type in self.tables else inputs.features[node_type]
+            for node_type in self.widths
+        }
+
+
+class Classifier(nnx.Module):
+    """A linear map from a target's embedding to class logits, in float32."""
+
+    def __init__(self, width: int, num_classes: int, *, rngs: nnx.Rngs) -> None:
+        init = nnx.initializers.glorot_uniform()
+        self.linear = nnx.Linear(width, num_classes, kernel_init=init, rngs=rngs)
+
+    def __call__(self, embeddings: jax.Array) -> ModelOutput:
+        with stage("LC", part="classifier"):
+            embeddings = embeddings.astype(jnp.float32)
+            return ModelOutput(self.linear(embeddings), embeddings)

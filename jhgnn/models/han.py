@@ -1,0 +1,98 @@
+"""HAN: attention along metapath graphs, then attention over metapaths (Wang et al., WWW 2019)."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jhgnn.config import ModelConfig
+from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
+from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.nn.dropout import drop_rows, site_seed
+from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation
+from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion
+from jhgnn.nn.sparse_dropout import drop_features
+from jhgnn.nn.stage import stage
+
+
+class HANLayer(nnx.Module):
+    """FP, NA and SF over the metapaths of one node type: rows `[num_nodes, in_width]` to `[num_nodes, hidden]`."""
+
+    def __init__(self, layer: int, in_width: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
+        self.layer = layer
+        self.metapaths = spec.metapaths
+        self.shared_projection = config.shared_projection
+        spaces = ("shared",) if config.shared_projection else spec.metapaths
+        self.projection = FeatureProjection(spaces, in_width, config.hidden, rngs=rngs)
+        self.attention = AttentionAggregation(
+            spec.metapaths,
+            config.heads,
+            config.hidden // config.heads,
+            negative_slope=config.negative_slope,
+            dropout_rate=config.attention_dropout,
+            rngs=rngs,
+        )
+        self.bias_po = nnx.Param(jnp.zeros((len(spec.metapaths), config.hidden)))
+        self.fusion = AttentionFusion(config.hidden, config.semantic_hidden, rngs=rngs)
+        self.norm = nnx.LayerNorm(config.hidden, rngs=rngs) if config.layer_norm else None
+        self.residual = config.residual and layer > 0
+        self.activation = config.activation if config.activation != "auto" else "elu"
+        self.implementations = nnx.static(tuple(spec.implementations[name] for name in spec.metapaths))
+        self.sparse_implementation = spec.sparse_implementation
+        self.dtype = jnp.dtype(config.dtype)
+
+    def __call__(self, x: Rows, inputs: GraphInputs, step_seed: jax.Array | None) -> jax.Array:
+        weights = self.projection.weights()
+        columns: dict[str, jax.Array] = {f"{space}/z": weight for space, weight in weights.items()}
+        for name in self.metapaths:
+            weight = weights["shared" if self.shared_projection else name]
+            columns[f"{name}/src"] = self.attention.source_columns(name, weight)
+            columns[f"{name}/dst"] = self.attention.target_columns(name, weight)
+        with stage("FP", self.layer):
+            projected = project_together(x, columns, sparse_implementation=self.sparse_implementation, dtype=self.dtype)
+        parts = []
+        for index, name in enumerate(self.metapaths):
+            aggregated = self.attention(
+                inputs.graphs[name],
+                projected[f"{'shared' if self.shared_projection else name}/z"],
+                projected[f"{name}/src"],
+                projected[f"{name}/dst"],
+                layer=self.layer,
+                step_seed=step_seed,
+                implementation=self.implementations[index],
+            )
+            with stage("NA", self.layer, name):
+                bias = self.bias_po[index][None, :].astype(aggregated.dtype)
+                parts.append(ACTIVATIONS[self.activation](aggregated + bias))
+        with stage("SF", self.layer):
+            fused = self.fusion(parts)
+            if self.norm is not None:
+                fused = self.norm(fused)
+            return fused + dense_rows(x) if self.residual else fused
+
+
+class HAN(nnx.Module):
+    """Embeds the target type along its metapaths and classifies it."""
+
+    def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
+        self.target = spec.target
+        self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
+        self.embeddings = InputEmbeddings([spec.target], spec, config.hidden, rngs=rngs)
+        width = self.embeddings.widths[spec.target]
+        layers = []
+        for layer in range(config.layers or 1):
+            layers.append(HANLayer(layer, width, config, spec, rngs=rngs))
+            width = config.hidden
+        self.layers = nnx.List(layers)
+        self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
+
+    def __call__(self, inputs: GraphInputs, step_seed: jax.Array | None = None) -> ModelOutput:
+        """Logits and embeddings of all targets; dropout is on where a uint32 `step_seed` is given."""
+        x = self.embeddings(inputs)[self.target]
+        if step_seed is not None:
+            x = drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout)
+        for index, layer in enumerate(self.layers):
+            if index and step_seed is not None:
+                x = drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout)
+            x = layer(x, inputs, step_seed)
+        return self.classifier(dense_rows(x))

@@ -1,0 +1,82 @@
+"""The stack that R-GCN and R-GAT share: layers over relations, dropout between them, a classifier on the target."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import jax
+from flax import nnx
+
+from jhgnn.config import ModelConfig
+from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
+from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.relation_plan import LayerPlan, plan_layers
+from jhgnn.nn.dropout import drop_rows, site_seed
+from jhgnn.nn.feature_projection import Rows, dense_rows
+from jhgnn.nn.sparse_dropout import drop_features
+
+DEFAULT_LAYERS = 3  # Table 2 of the characterization paper
+
+
+class RelationalLayer(Protocol):
+    """One layer over relations: rows of each type it reads to `[num_nodes, hidden]` of each type it makes."""
+
+    def __call__(
+        self, rows: Mapping[str, Rows], inputs: GraphInputs, step_seed: jax.Array | None
+    ) -> dict[str, jax.Array]: ...
+
+
+class LayerFactory(Protocol):
+    """Builds one layer for the widths of the types that it reads."""
+
+    def __call__(
+        self,
+        layer: int,
+        plan: LayerPlan,
+        in_widths: Mapping[str, int],
+        config: ModelConfig,
+        spec: GraphSpec,
+        *,
+        rngs: nnx.Rngs,
+    ) -> RelationalLayer: ...
+
+
+class RelationalModel(nnx.Module):
+    """Layers over relations; a layer computes only the types that a later one reads."""
+
+    def __init__(
+        self,
+        make_layer: LayerFactory,
+        config: ModelConfig,
+        spec: GraphSpec,
+        *,
+        reads_targets: bool,
+        rngs: nnx.Rngs,
+    ) -> None:
+        plans = plan_layers(spec.relations, spec.target, config.layers or DEFAULT_LAYERS, reads_targets)
+        self.target = spec.target
+        self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
+        self.embeddings = InputEmbeddings(plans[0].reads, spec, config.hidden, rngs=rngs)
+        widths: Mapping[str, int] = self.embeddings.widths
+        layers = []
+        for index, plan in enumerate(plans):
+            layers.append(make_layer(index, plan, widths, config, spec, rngs=rngs))
+            widths = dict.fromkeys(plan.makes, config.hidden)
+        self.layers = nnx.List(layers)
+        self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
+
+    def __call__(self, inputs: GraphInputs, step_seed: jax.Array | None = None) -> ModelOutput:
+        """Logits and embeddings of all targets; dropout is on where a uint32 `step_seed` is given."""
+        rows: dict[str, Rows] = self.embeddings(inputs)
+        if step_seed is not None:
+            rows = {
+                node_type: drop_features(x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout)
+                for node_type, x in rows.items()
+            }
+        for index, layer in enumerate(self.layers):
+            if index and step_seed is not None:
+                rows = {
+                    node_type: drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{node_type}"), self.dropout)
+                    for node_type, x in rows.items()
+                }
+            rows = dict(layer(rows, inputs, step_seed))
+        return self.classifier(dense_rows(rows[self.target]))

@@ -1,0 +1,123 @@
+"""R-GAT: graph attention within each relation, summed over relations (Wang et al., ACL 2020; paper Table 2)."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jhgnn.config import ModelConfig
+from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.relation_plan import LayerPlan
+from jhgnn.models.relational import RelationalModel
+from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation
+from jhgnn.nn.semantic_fusion import SumFusion
+from jhgnn.nn.stage import stage
+
+SELF = "self"
+
+
+class RGATLayer(nnx.Module):
+    """FP, attention NA and sum SF over one layer's relations.
+
+    A relation between two types projects senders and receivers by matrices of their own, one within a type by the
+    same matrix (as GATConv of DGL and PyG); the receivers' matrix enters through its logits alone.
+    """
+
+    def __init__(
+        self,
+        layer: int,
+        plan: LayerPlan,
+        in_widths: Mapping[str, int],
+        config: ModelConfig,
+        spec: GraphSpec,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.layer = layer
+        self.plan = nnx.static(plan)
+        self.num_nodes = nnx.static({node_type: spec.num_nodes[node_type] for node_type in plan.makes})
+        self.implementations = nnx.static({name: spec.implementations[name] for name in plan.relations})
+        self.sparse_implementation = spec.sparse_implementation
+        self.dtype = jnp.dtype(config.dtype)
+        projections, target_projections = {}, {}
+        for node_type in plan.reads:
+            width = in_widths[node_type]
+            names = plan.out_of(node_type) + ([SELF] if config.self_loop and node_type in plan.makes else [])
+            if names:
+                projections[node_type] = FeatureProjection(names, width, config.hidden, rngs=rngs)
+            crossing = [name for name in plan.into(node_type) if plan.relations[name].source != node_type]
+            if crossing:
+                target_projections[node_type] = FeatureProjection(crossing, width, config.hidden, rngs=rngs)
+        self.projections, self.target_projections = nnx.Dict(projections), nnx.Dict(target_projections)
+        self.attention = AttentionAggregation(
+            tuple(plan.relations),
+            config.heads,
+            config.hidden // config.heads,
+            negative_slope=config.negative_slope,
+            dropout_rate=config.attention_dropout,
+            rngs=rngs,
+        )
+        activation = config.activation if config.activation != "auto" else "elu"
+        self.fusions = nnx.Dict(
+            {
+                node_type: SumFusion(config.hidden, activation=activation, layer_norm=config.layer_norm, rngs=rngs)
+                for node_type in plan.makes
+            }
+        )
+        self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
+
+    def _columns(self, node_type: str) -> dict[str, jax.Array]:
+        """Everything that is linear in a type's rows: projections out of it, and the logits at both ends."""
+        weights = self.projections[node_type].weights() if node_type in self.projections else {}
+        columns = {f"{name}/z": weight for name, weight in weights.items()}
+        for name in self.plan.out_of(node_type):
+            columns[f"{name}/src"] = self.attention.source_columns(name, weights[name])
+        crossing = self.target_projections[node_type].weights() if node_type in self.target_projections else {}
+        for name in self.plan.into(node_type):
+            columns[f"{name}/dst"] = self.attention.target_columns(name, (weights | crossing)[name])
+        return columns
+
+    def __call__(
+        self, rows: Mapping[str, Rows], inputs: GraphInputs, step_seed: jax.Array | None
+    ) -> dict[str, jax.Array]:
+        projected: dict[str, dict[str, jax.Array]] = {}
+        for node_type in self.plan.reads:
+            with stage("FP", self.layer, node_type):
+                projected[node_type] = project_together(
+                    rows[node_type],
+                    self._columns(node_type),
+                    sparse_implementation=self.sparse_implementation,
+                    dtype=self.dtype,
+                )
+        made = {}
+        for node_type in self.plan.makes:
+            parts = []
+            for name in self.plan.into(node_type):
+                source = projected[self.plan.relations[name].source]
+                parts.append(
+                    self.attention(
+                        inputs.graphs[name],
+                        source[f"{name}/z"],
+                        source[f"{name}/src"],
+                        projected[node_type][f"{name}/dst"],
+                        layer=self.layer,
+                        step_seed=step_seed,
+                        implementation=self.implementations[name],
+                    )
+                )
+            with stage("SF", self.layer, node_type):
+                own = projected[node_type].get(f"{SELF}/z")
+                parts += [] if own is None else [own]
+                made[node_type] = self.fusions[node_type](parts, self.num_nodes[node_type])
+                if node_type in self.residual:
+                    made[node_type] = made[node_type] + dense_rows(rows[node_type])
+        return made
+
+
+class RGAT(RelationalModel):
+    """R-GAT for node classification."""
+
+    def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
+        super().__init__(RGATLayer, config, spec, reads_targets=True, rngs=rngs)

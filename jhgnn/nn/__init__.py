@@ -1,0 +1,1 @@
+"""The paper's stages as modules: feature projection, neighbor aggregation, semantic fusion."""

@@ -1,0 +1,23 @@
+"""Dropout as a pure function of (seed, row, column): the same mask on one device or eight, stored or recomputed."""
+
+import zlib
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.counter_hash import GOLDEN, edge_bits, keep_threshold, mix
+
+
+def site_seed(step_seed: jax.Array, site: str) -> jax.Array:
+    """The seed of one place in the model, uint32 scalar, from the step's seed and the place's name."""
+    return mix(step_seed + jnp.uint32((zlib.crc32(site.encode()) * GOLDEN) % 2**32))
+
+
+def drop_rows(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
+    """Zeroes elements of `[rows, width]` with probability `rate` and scales the kept ones by 1 / (1 - rate)."""
+    if rate == 0.0:
+        return x
+    rows = jnp.arange(x.shape[0], dtype=jnp.uint32)[:, None]
+    columns = jnp.arange(x.shape[1], dtype=jnp.uint32)[None, :]
+    kept = edge_bits(seed, rows, columns, jnp.zeros((1, 1), jnp.uint32)) >= jnp.uint32(keep_threshold(rate))
+    return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)

@@ -1,0 +1,96 @@
+"""Feature projection (FP): every linear map out of one node type as one matmul, dense or sparse."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.ops.sparse_matmul import sparse_matmul
+
+Rows: TypeAlias = jax.Array | SparseFeatures
+"""What a stage projects: dense `[num_nodes, width]` or sparse features."""
+
+_glorot = nnx.initializers.glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(0,))
+
+
+def dense_rows(x: Rows) -> jax.Array:
+    """Hidden rows, which are always dense; only a first layer reads sparse ones."""
+    assert not isinstance(x, SparseFeatures)
+    return x
+
+
+def project(x: Rows, weight: jax.Array, *, sparse_implementation: str, dtype: jax.typing.DTypeLike) -> jax.Array:
+    """`x @ weight`, `[num_nodes, width]` times `[width, columns]`; computed in `dtype`, summed in float32 at least."""
+    if isinstance(x, SparseFeatures):
+        return sparse_matmul(x, weight.astype(dtype), implementation=sparse_implementation)
+    accumulator = jnp.promote_types(dtype, jnp.float32)
+    return jnp.matmul(x.astype(dtype), weight.astype(dtype), preferred_element_type=accumulator).astype(dtype)
+
+
+class FeatureProjection(nnx.Module):
+    """The projections of one node type into several spaces of one width, stacked `[outputs, in_width, out_width]`.
+
+    With `bases` = B the stack is a combination of B shared matrices (R-GCN eq. 3); with `blocks` = B each matrix is
+    block-diagonal (eq. 4), in as many blocks as divide both widths, at most B.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        in_width: int,
+        out_width: int,
+        *,
+        bases: int = 0,
+        blocks: int = 0,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.names = tuple(names)
+        self.in_width, self.out_width = in_width, out_width
+        self.bases, self.blocks = min(bases, len(self.names)), 0
+        if self.bases:
+            self.v_bio = nnx.Param(_glorot(rngs.params(), (self.bases, in_width, out_width)))
+            self.c_rb = nnx.Param(nnx.initializers.glorot_uniform()(rngs.params(), (len(names), self.bases)))
+        elif blocks:
+            self.blocks = max(b for b in range(1, blocks + 1) if in_width % b == 0 and out_width % b == 0)
+            shape = (len(names), self.blocks, in_width // self.blocks, out_width // self.blocks)
+            init = nnx.initializers.glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(0, 1))
+            self.w_rbio = nnx.Param(init(rngs.params(), shape))
+        else:
+            self.w_rio = nnx.Param(_glorot(rngs.params(), (len(names), in_width, out_width)))
+
+    def weights(self) -> dict[str, jax.Array]:
+        """Each output's matrix, `[in_width, out_width]`."""
+        if self.bases:
+            stacked = jnp.einsum("rb,bio->rio", self.c_rb[...], self.v_bio[...])
+        elif self.blocks:
+            same_block = jnp.eye(self.blocks, dtype=self.w_rbio.dtype)
+            stacked = jnp.einsum("rbio,bc->rbico", self.w_rbio[...], same_block)
+            stacked = stacked.reshape(len(self.names), self.in_width, self.out_width)
+        else:
+            stacked = self.w_rio[...]
+        return dict(zip(self.names, stacked, strict=True))
+
+
+def project_together(
+    x: Rows,
+    weights: Mapping[str, jax.Array],
+    *,
+    sparse_implementation: str,
+    dtype: jax.typing.DTypeLike,
+) -> dict[str, jax.Array]:
+    """Projects rows by several matrices `[width, columns]` in one matmul, so that the rows are read once."""
+    if not weights:
+        return {}
+    joined = jnp.concatenate(list(weights.values()), axis=1) if len(weights) > 1 else next(iter(weights.values()))
+    outputs = project(x, joined, sparse_implementation=sparse_implementation, dtype=dtype)
+    borders = [0]
+    for weight in weights.values():
+        borders.append(borders[-1] + weight.shape[1])
+    return {
+        name: checkpoint_name(outputs[:, start:stop], "fp_out")
+        for name, start, stop in zip(weights, borders, borders[1:], strict=False)
+    }

@@ -1,0 +1,53 @@
+"""Semantic fusion (SF): one representation of a node type from those of its relations or metapaths."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "tanh": jnp.tanh,
+    "none": lambda x: x,
+}
+
+
+class SumFusion(nnx.Module):
+    """Sum over relations, bias, layer norm if asked for, activation (R-GCN eq. 2)."""
+
+    def __init__(self, width: int, *, activation: str, layer_norm: bool, rngs: nnx.Rngs) -> None:
+        self.bias = nnx.Param(jnp.zeros(width))
+        self.norm = nnx.LayerNorm(width, rngs=rngs) if layer_norm else None
+        self.activation = activation
+
+    def __call__(self, parts: Sequence[jax.Array], num_nodes: int) -> jax.Array:
+        """`[num_nodes, width]` each to `[num_nodes, width]` float32; without parts, the bias alone."""
+        bias = self.bias[...]
+        total = jnp.broadcast_to(bias, (num_nodes, len(bias)))
+        for part in parts:
+            total = total + part.astype(bias.dtype)
+        if self.norm is not None:
+            total = self.norm(total)
+        return checkpoint_name(ACTIVATIONS[self.activation](total), "sf_out")
+
+
+class AttentionFusion(nnx.Module):
+    """Attention over metapaths, one weight a metapath for all nodes (HAN eq. 7-9)."""
+
+    def __init__(self, width: int, semantic_width: int, *, rngs: nnx.Rngs) -> None:
+        self.hidden = nnx.Linear(width, semantic_width, rngs=rngs)
+        self.query = nnx.Param(nnx.initializers.glorot_uniform()(rngs.params(), (semantic_width, 1)))
+
+    def __call__(self, parts: Sequence[jax.Array]) -> jax.Array:
+        """`[num_nodes, width]` each to `[num_nodes, width]` float32; needs at least one part."""
+        # query . mean(tanh(...)) = mean(query . tanh(...)): the mean first leaves one row to multiply.
+        scores = jnp.stack([(jnp.tanh(self.hidden(part)).mean(axis=0) @ self.query[...])[0] for part in parts])
+        betas = jax.nn.softmax(scores)
+        total = betas[0] * parts[0].astype(betas.dtype)
+        for beta, part in zip(betas[1:], parts[1:], strict=True):
+            total = total + beta * part
+        return checkpoint_name(total, "sf_out")

@@ -1,0 +1,30 @@
+"""Dropout of input features, dense or sparse, by one definition of which elements drop."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.counter_hash import edge_bits, keep_threshold
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.nn.dropout import drop_rows
+from jhgnn.nn.feature_projection import Rows
+
+
+def drop_features(x: Rows, seed: jax.Array, rate: float) -> Rows:
+    """Zeroes elements with probability `rate` and scales the kept ones by 1 / (1 - rate).
+
+    A sparse matrix keeps its structure and drops the values that the dense one would drop.
+    """
+    if rate == 0.0 or not isinstance(x, SparseFeatures):
+        return drop_rows(x, seed, rate) if not isinstance(x, SparseFeatures) else x
+
+    def dropped(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+        bits = edge_bits(seed, rows.astype(jnp.uint32), columns.astype(jnp.uint32), jnp.uint32(0))
+        return jnp.where(bits >= jnp.uint32(keep_threshold(rate)), values / (1.0 - rate), 0.0)
+
+    return dataclasses.replace(
+        x,
+        values=dropped(x.values, x.rows, x.by_row.indices),
+        values_by_column=dropped(x.values_by_column, x.by_column.indices, x.columns),
+    )

@@ -1,0 +1,36 @@
+"""sparse_matmul: constant sparse features times a dense weight; the gradient is the weight's alone."""
+
+from collections.abc import Callable
+
+import jax
+
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.ops.sparse_matmul import segment
+from jhgnn.ops.sparse_matmul.choose import choose
+
+__all__ = ["IMPLEMENTATIONS", "choose", "sparse_matmul"]
+
+Implementation = Callable[[SparseFeatures, jax.Array], jax.Array]
+
+IMPLEMENTATIONS: dict[str, Implementation] = {"segment": segment.sparse_matmul}
+
+
+def sparse_matmul(matrix: SparseFeatures, weight: jax.Array, *, implementation: str) -> jax.Array:
+    """`matrix @ weight`.
+
+    Args:
+        matrix: `[num_rows, num_columns]`, constant: it gets no gradient.
+        weight: `[num_columns, width]`, float32 or bfloat16 (summed in float32).
+        implementation: a key of `IMPLEMENTATIONS`; `choose` picks one.
+
+    Returns:
+        `[num_rows, width]` in the weight's dtype; zeros for rows without values.
+
+    Raises:
+        ValueError: an unknown implementation, or shapes that do not fit.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(f"sparse_matmul has no implementation {implementation!r}; choose of {sorted(IMPLEMENTATIONS)}")
+    if weight.ndim != 2 or weight.shape[0] != matrix.num_columns:
+        raise ValueError(f"sparse_matmul of {matrix.num_columns} columns got a weight of shape {weight.shape}")
+    return IMPLEMENTATIONS[implementation](matrix, weight)

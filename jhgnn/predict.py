@@ -1,0 +1,117 @@
+"""`python -m jhgnn.predict`: predictions and embeddings of all target nodes from a finished or interrupted run."""
+
+import csv
+import functools
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jhgnn.config import Config, OneLineParser, load_recipe, override
+from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
+
+
+def predict(config: Config, folder: Path, output: Path) -> str:
+    """Writes `predictions.csv`, `probabilities.npy` and `embeddings.npy` into `output`; returns a line that says so.
+
+    Raises:
+        InputError: the run has no complete checkpoint, the data has changed, or the output cannot be written.
+    """
+    import jax
+
+    from jhgnn.train import configure_jax
+    from jhgnn.training.checkpoint import CheckpointStore
+    from jhgnn.training.problem import prepare
+    from jhgnn.training.state import abstract_params, model_structure
+    from jhgnn.training.step import apply_model
+
+    store = CheckpointStore(folder / "checkpoints")
+    progress = store.progress()
+    configure_jax()
+    problem = prepare(config)
+    params = store.load_best_params(abstract_params(config.model, problem.spec))
+    structure = model_structure(config.model, problem.spec)
+    logits, embeddings = jax.jit(functools.partial(apply_model, structure))(params, problem.inputs)
+    probabilities = jax.nn.sigmoid(logits) if problem.graph.multi_label else jax.nn.softmax(logits)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        _save(output / "probabilities.npy", np.asarray(probabilities))
+        _save(output / "embeddings.npy", np.asarray(embeddings))
+        from jhgnn.training.reporting import write_text
+
+        write_text(output / "predictions.csv", predictions_csv(problem.graph, np.asarray(probabilities)))
+    except OSError as error:
+        raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
+    target, count = problem.graph.target, len(probabilities)
+    return f"{count:,} {target} nodes, parameters of epoch {progress.best_epoch}: {output}/predictions.csv, *.npy"
+
+
+def predictions_csv(graph: HeteroGraph, probabilities: np.ndarray) -> str:
+    """One row a target node: id, predicted class (classes joined by `|`), its probability, label, split.
+
+    A node without a label or a split has an empty field there; for multi-label data the probability is that of the
+    least certain class among those predicted, empty where none is.
+    """
+    splits = np.full(len(probabilities), "", dtype="<U5")
+    for split, ids in graph.splits.items():
+        splits[ids] = split
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["node", "predicted", "probability", "label", "split"])
+    for node, row in enumerate(probabilities):
+        predicted = np.flatnonzero(row > 0.5) if graph.multi_label else [int(row.argmax())]
+        certainty = f"{row[predicted].min():.6f}" if len(predicted) else ""
+        writer.writerow([node, _joined(predicted), certainty, _label(graph, node), splits[node]])
+    return text.getvalue()
+
+
+def _label(graph: HeteroGraph, node: int) -> str:
+    assert graph.labels is not None
+    if graph.multi_label:
+        return _joined(np.flatnonzero(graph.labels[node]))
+    return "" if graph.labels[node] < 0 else str(int(graph.labels[node]))
+
+
+def _joined(classes: Sequence[int] | np.ndarray) -> str:
+    return "|".join(str(int(each)) for each in classes)
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+    temporary.replace(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; bad input is one line on stderr and exit code 2."""
+    parser = OneLineParser(
+        prog="python -m jhgnn.predict", description="Predictions and embeddings of all target nodes of a run."
+    )
+    parser.add_argument("--run", required=True, metavar="DIR", help="run folder, as train printed it")
+    parser.add_argument("--output", metavar="DIR", help="where to write (default: DIR/predictions)")
+    parser.add_argument(
+        "--data.path", dest="data_path", metavar="PATH", help="where the data lies now, if it has moved"
+    )
+    try:
+        options = parser.parse_args(arguments)
+        folder = Path(options.run).expanduser()
+        if not (folder / "recipe.toml").exists():
+            raise InputError(f"--run {folder}: holds no run (no recipe.toml); give the folder that train printed")
+        config = load_recipe(folder / "recipe.toml")
+        if options.data_path is not None:
+            config = override(config, {"data": {"path": options.data_path}}, where="command line")
+        output = Path(options.output).expanduser() if options.output else folder / "predictions"
+        print(predict(config, folder, output))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""`python -m jhgnn.train`: train, evaluate, checkpoint and resume a recipe."""
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jhgnn.config import Config, OneLineParser, add_options, from_options, load_recipe, to_toml
+from jhgnn.errors import InputError
+
+CACHE_DIR = Path("~/.cache/jhgnn/xla")
+
+
+def parse(arguments: Sequence[str] | None) -> tuple[Config, argparse.Namespace]:
+    """Reads the command line: the config, and `--resume`, `--seeds` and `--quiet` beside it."""
+    parser = OneLineParser(
+        prog="python -m jhgnn.train",
+        description="Train a heterogeneous graph neural network: a recipe in TOML, and dotted overrides.",
+        epilog="example: python -m jhgnn.train --config configs/han_acm.toml --data.path FOLDER --training.epochs 100",
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the run in run.dir from its last checkpoint")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train seeds run.seed to run.seed + N - 1")
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        raise InputError(f"command line: --seeds {options.seeds} must be at least 1")
+    return from_options(options), options
+
+
+def run_folder(config: Config, options: argparse.Namespace) -> Path:
+    """Where the run lives: run.dir, or runs/NAME with the first free number; with --resume, the newest of those."""
+    if config.run.dir:
+        return Path(config.run.dir).expanduser()
+    name = (
+        Path(options.config).stem
+        if options.config
+        else f"{config.model.name}_{Path(config.data.path).name or config.data.preset}"
+    )
+    candidates = [Path("runs", name if number == 1 else f"{name}-{number}") for number in range(1, 10_000)]
+    free = next(number for number, folder in enumerate(candidates) if not folder.exists())
+    if options.resume:
+        if free == 0:
+            raise InputError(f"--resume: there is no run in {candidates[0]}; name one with --run.dir")
+        return candidates[free - 1]
+    return candidates[free]
+
+
+def open_folder(folder: Path, *, resume: bool) -> None:
+    """Makes the run folder, or refuses to overwrite or to resume.
+
+    Raises:
+        InputError: the folder holds a run already, holds none to resume, or cannot be written.
+    """
+    recipe = folder / "recipe.toml"
+    try:
+        if resume and not recipe.exists():
+            raise InputError(f"--resume: {folder} holds no run (no recipe.toml); leave --resume out to start one")
+        if not resume and recipe.exists():
+            raise InputError(f"run.dir {folder} holds a run already; add --resume to continue it, or name another")
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"run.dir {folder} is not writable; name another one")
+    except OSError as error:
+        raise InputError(f"run.dir {folder}: {error.strerror}; name a folder that can be written") from None
+
+
+def configure_jax() -> None:
+    """Keeps compiled programs on disk between runs, unless the environment says where or that it should not."""
+    import jax
+
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
+    """Trains every seed and writes the summaries; the exit code."""
+    from jhgnn.training.checkpoint import CheckpointStore
+    from jhgnn.training.interrupt import stop_on_signals
+    from jhgnn.training.loop import check_resumable, compile_programs, train
+    from jhgnn.training.problem import prepare
+    from jhgnn.training.reporting import Say, draw_curves, write_json, write_text
+    from jhgnn.training.summary import combine, print_summary, summarize
+
+    open_folder(folder, resume=resume)
+    recipe = to_toml(config)
+    say = Say()
+    if resume:
+        check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
+    with stop_on_signals() as stop:
+        configure_jax()
+        problem = prepare(config)
+        write_text(folder / "recipe.toml", recipe)
+        describe(say, problem, config, folder)
+        programs = compile_programs(problem, config)
+        summaries: list[dict[str, Any]] = []
+        for seed in range(config.run.seed, config.run.seed + num_seeds):
+            seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
+            seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
+            seed_folder.mkdir(exist_ok=True)
+            write_text(seed_folder / "recipe.toml", to_toml(seed_config))
+            outcome = train(
+                problem,
+                programs,
+                seed_config,
+                seed_folder,
+                recipe=to_toml(seed_config),
+                resume=resume and CheckpointStore(seed_folder / "checkpoints").exists(),
+                stop=stop,
+                say=say,
+                title=config.model.name if num_seeds == 1 else f"{config.model.name} seed {seed}",
+            )
+            if stop.signal is not None:
+                say(
+                    f"{stop.signal.name}: stopped after epoch {outcome.progress.epoch} and saved it;"
+                    f" continue with --resume --run.dir {folder}"
+                )
+                return 128 + stop.signal
+            summaries.append(summarize(problem, programs, seed_config, outcome))
+            write_json(seed_folder / "summary.json", summaries[-1])
+            draw_curves(seed_folder)
+    summary = summaries[0] if num_seeds == 1 else combine(summaries)
+    write_json(folder / "summary.json", summary)
+    print_summary(say, summary)
+    say(f"run folder: {folder}")
+    return 0
+
+
+def describe(say: Any, problem: Any, config: Config, folder: Path) -> None:
+    """What is about to be trained: the graph, the metapaths and the implementations with their reasons."""
+    graph = problem.graph
+    sizes = ", ".join(f"{count:,} {node_type}" for node_type, count in list(graph.num_nodes.items())[:8])
+    splits = ", ".join(f"{problem.split_size(split):,} {split}" for split in problem.splits)
+    say(f"{graph.name}: {sizes}; {graph.num_edges:,} edges in {len(graph.edges)} relations")
+    say(f"target {graph.target}: {graph.num_classes} classes, {splits}; read in {problem.read_s:.1f} s")
+    if problem.metapaths:
+        derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
+        shown = ", ".join(f"{m.name} {problem.inputs.graphs[m.name].num_edges:,}" for m in problem.metapaths)
+        say(f"metapath edges: {shown}{derived}; built in {problem.sgb_s:.1f} s")
+    by_reason: dict[tuple[str, str, str], list[str]] = {}
+    for choice in problem.choices:
+        by_reason.setdefault((choice.op, choice.implementation, choice.reason), []).append(choice.subject)
+    for (op, implementation, reason), subjects in by_reason.items():
+        names = ", ".join(subjects[:6]) + (f" and {len(subjects) - 6} more" if len(subjects) > 6 else "")
+        say(f"{op} {names}: {implementation} ({reason})")
+    if problem.split_size("val") == 0:
+        say("no validation split: no early stopping, and the last epoch counts as the best")
+    say(f"run folder: {folder}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; bad input is one line on stderr and exit code 2."""
+    try:
+        config, options = parse(arguments)
+        return run(config, run_folder(config, options), num_seeds=options.seeds, resume=options.resume)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("error: interrupted before the first epoch; nothing was saved", file=sys.stderr)
+        return 130
+    except ArithmeticError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

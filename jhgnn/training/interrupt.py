@@ -1,0 +1,37 @@
+"""SIGINT and SIGTERM end a run after the epoch at hand, with a checkpoint; a second one ends it at once."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Which signal asked the run to end, if any did."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turns the first SIGINT or SIGTERM into a request; the second one acts as if nothing had been installed."""
+    request = StopRequest()
+    previous: dict[signal.Signals, Any] = {}
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        request.signal = signal.Signals(number)
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        previous[each] = signal.signal(each, ask)
+    try:
+        yield request
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)

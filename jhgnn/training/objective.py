@@ -1,0 +1,76 @@
+"""The loss, and the counts from which accuracy and F1 follow."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jhgnn.nn.stage import stage
+
+
+class SplitCounts(NamedTuple):
+    """Of one split: the mean loss, and per class true positives, false positives, false negatives and correct rows."""
+
+    loss: jax.Array  # scalar
+    true_positives: jax.Array  # [num_classes]
+    false_positives: jax.Array
+    false_negatives: jax.Array
+    correct: jax.Array  # scalar: rows with every label right
+
+
+def mean_loss(logits: jax.Array, labels: jax.Array, ids: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """Mean loss over the target nodes `ids`.
+
+    Softmax cross entropy for labels `[num_targets]`, else the mean binary cross entropy over `[num_targets,
+    num_classes]`; 0 where `ids` is empty.
+    """
+    with stage("LC", part="loss"):
+        if ids.shape[0] == 0:
+            return jnp.zeros(())
+        rows, wanted = logits[ids], labels[ids]
+        if labels.ndim == 1:
+            targets = optax.smooth_labels(jax.nn.one_hot(wanted, logits.shape[1]), label_smoothing)
+            return optax.softmax_cross_entropy(rows, targets).mean()
+        targets = wanted.astype(rows.dtype) * (1.0 - label_smoothing) + 0.5 * label_smoothing
+        return optax.sigmoid_binary_cross_entropy(rows, targets).mean()
+
+
+def predict(logits: jax.Array, multi_label: bool) -> jax.Array:
+    """Zeros and ones `[num_targets, num_classes]`: the most likely class, or every class above one half."""
+    if multi_label:
+        return logits > 0.0
+    return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+
+
+def count(logits: jax.Array, labels: jax.Array, ids: jax.Array) -> SplitCounts:
+    """The counts of one split."""
+    multi_label = labels.ndim == 2
+    predicted = predict(logits[ids], multi_label)
+    wanted = labels[ids].astype(bool) if multi_label else jax.nn.one_hot(labels[ids], logits.shape[1], dtype=bool)
+    return SplitCounts(
+        mean_loss(logits, labels, ids),
+        (predicted & wanted).sum(axis=0),
+        (predicted & ~wanted).sum(axis=0),
+        (~predicted & wanted).sum(axis=0),
+        (predicted == wanted).all(axis=1).sum(),
+    )
+
+
+def scores(counts: SplitCounts, num_rows: int) -> dict[str, float]:
+    """`loss`, `accuracy` (every label of a row right), `micro_f1` and `macro_f1` of one split.
+
+    Macro F1 averages over the classes that occur among labels or predictions, as scikit-learn does; all are 0 for an
+    empty split.
+    """
+    true, false, missed = (np.asarray(array, np.float64) for array in counts[1:4])
+    denominators = 2 * true + false + missed
+    present = denominators > 0
+    f1 = 2 * true[present] / denominators[present]
+    return {
+        "loss": float(counts.loss),
+        "accuracy": float(counts.correct) / max(1, num_rows),
+        "micro_f1": float(2 * true.sum() / max(1.0, denominators.sum())),
+        "macro_f1": float(f1.mean()) if len(f1) else 0.0,
+    }

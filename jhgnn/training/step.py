@@ -1,0 +1,112 @@
+"""The compiled programs of full-batch training: one step, one evaluation, one prediction.
+
+Graphs, features and labels are arguments, never constants; the state is donated.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from jhgnn.config import Config
+from jhgnn.counter_hash import GOLDEN, mix
+from jhgnn.models.classifier import ModelOutput
+from jhgnn.models.inputs import GraphInputs
+from jhgnn.nn.stage import stage
+from jhgnn.training.objective import SplitCounts, count, mean_loss
+from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.state import Params, TrainState
+
+
+class StepReport(NamedTuple):
+    """What a step tells the host: the loss before the update, and whether loss and gradients were finite."""
+
+    loss: jax.Array
+    finite: jax.Array
+    gradient_norm: jax.Array
+
+
+def apply_model(
+    structure: nnx.GraphDef, params: Params, inputs: GraphInputs, step_seed: jax.Array | None = None
+) -> ModelOutput:
+    """The model as a pure function of its parameters."""
+    return nnx.merge(structure, params)(inputs, step_seed)
+
+
+def dropout_seed(state: TrainState) -> jax.Array:
+    """The seed of this step's dropout, a pure function of (seed, step): a resumed run draws the same masks."""
+    return mix(state.seed ^ mix(state.step.astype(jnp.uint32) + jnp.uint32(GOLDEN)))
+
+
+def train_step(
+    structure: nnx.GraphDef,
+    config: Config,
+    state: TrainState,
+    inputs: GraphInputs,
+    labels: jax.Array,
+    ids: jax.Array,
+) -> tuple[TrainState, StepReport]:
+    """One update on the loss over the target nodes `ids`.
+
+    Where the loss or a gradient is not finite, parameters and optimizer stay as they were, so that the caller can
+    look for the cause.
+    """
+
+    def objective(params: Params) -> jax.Array:
+        output = apply_model(structure, params, inputs, dropout_seed(state))
+        return mean_loss(output.logits, labels, ids, config.training.label_smoothing)
+
+    if config.training.remat == "full":
+        objective = jax.checkpoint(objective)
+    loss, gradients = jax.value_and_grad(objective)(state.params)
+    with stage("PU"):
+        norm = optax.global_norm(gradients)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        updates, opt_state = make_optimizer(config.training).update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        # One fused select with the update; a copy of the old state to fall back on would cost its size in memory.
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
+        )
+    return TrainState(state.step + 1, state.seed, params, opt_state), StepReport(loss, finite, norm)
+
+
+def evaluate(
+    structure: nnx.GraphDef,
+    params: Params,
+    inputs: GraphInputs,
+    labels: jax.Array,
+    splits: Mapping[str, jax.Array],
+) -> dict[str, SplitCounts]:
+    """Counts of every split, without dropout."""
+    logits = apply_model(structure, params, inputs).logits
+    return {split: count(logits, labels, ids) for split, ids in splits.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """A program compiled ahead of time, with what compiling it told."""
+
+    call: jax.stages.Compiled
+    compile_s: float
+
+    @property
+    def peak_temp_bytes(self) -> int:
+        """XLA's own figure: temporary memory of one call, beyond arguments and results."""
+        analysis = self.call.memory_analysis()
+        return int(analysis.temp_size_in_bytes) if analysis is not None else 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+
+def compile_ahead(function: Any, arguments: tuple[Any, ...], donate: tuple[int, ...] = ()) -> Compiled:
+    """Traces and compiles `function` for these arguments; nothing runs."""
+    start = time.perf_counter()
+    compiled = jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
+    return Compiled(compiled, time.perf_counter() - start)
