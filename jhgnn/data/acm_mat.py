@@ -4,16 +4,15 @@ There are no author or subject nodes in it, so each metapath graph becomes a rel
 Source: Wang et al., HAN, WWW 2019.
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 from scipy import sparse
 
 from jhgnn.data.feature_matrix import compact
 from jhgnn.data.labelled import check_target
+from jhgnn.data.matlab_file import read_matlab
 from jhgnn.data.source import open_source
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
@@ -49,14 +48,14 @@ def read_acm_mat(
     """
     given = Path(path) if path else None
     if given is not None and given.suffix.lower() == ".mat" and given.is_file():
-        variables, where, name = _variables(given.read_bytes(), str(given)), str(given), given.stem
+        variables, where, name = read_matlab(given.read_bytes(), str(given)), str(given), given.stem
     else:
         with open_source(path, "*.mat", what="acm_mat") as source:
             names = source.matching("*.mat")
             if len(names) > 1:
                 raise InputError(f"acm_mat: {source.shown} holds {', '.join(names)}; give the path of one")
             where, name = source.where(names[0]), Path(names[0]).stem
-            variables = _variables(source.read(names[0]), where)
+            variables = read_matlab(source.read(names[0]), where)
     labels = _labels(_variable(variables, where, "label", "labels"), where)
     adjacencies = _metapath_graphs(variables, len(labels), metapaths, where)
     node_type = check_target(where, _TYPES.get(next(iter(adjacencies))[0].upper(), "node"), target)
@@ -65,8 +64,6 @@ def read_acm_mat(
         senders, receivers = matrix.nonzero()
         edges[Relation(node_type, metapath, node_type)] = (senders, receivers)
     features = _variable(variables, where, "feature", "features")
-    if not sparse.issparse(features) and np.asarray(features).dtype.kind not in "fiub":
-        raise InputError(f"{where}: variable 'feature' is {features.dtype}; need numbers")
     return HeteroGraph.from_arrays(
         name=name,
         where=where,
@@ -81,24 +78,16 @@ def read_acm_mat(
     ).with_reverse_relations()
 
 
-def _variables(data: bytes, where: str) -> dict[str, np.ndarray | sparse.sparray]:
-    if data[:10] == b"MATLAB 7.3" or data[1:4] == b"HDF":
-        raise InputError(f"{where} is of MATLAB 7.3 (HDF5); save it with `save(..., '-v7')`")
-    try:
-        loaded = scipy.io.loadmat(io.BytesIO(data), spmatrix=False)
-    except Exception as error:  # scipy.io raises a dozen types for damaged files
-        raise InputError(f"{where} is not a readable .mat file ({type(error).__name__}: {error})") from error
-    return {key: value for key, value in loaded.items() if not key.startswith("__")}
-
-
-def _variable(variables: Mapping[str, np.ndarray], where: str, *keys: str) -> np.ndarray:
+def _variable(
+    variables: Mapping[str, np.ndarray | sparse.csr_array], where: str, *keys: str
+) -> np.ndarray | sparse.csr_array:
     for key in keys:
         if key in variables:
             return variables[key]
     raise InputError(f"{where} has no variable {keys[0]!r}; found: {', '.join(sorted(variables)) or 'nothing'}")
 
 
-def _labels(stored: np.ndarray | sparse.sparray, where: str) -> np.ndarray:
+def _labels(stored: np.ndarray | sparse.csr_array, where: str) -> np.ndarray:
     labels = stored if isinstance(stored, np.ndarray) else stored.toarray()
     if labels.dtype.kind not in "fiub" or labels.ndim != 2:
         raise InputError(f"{where}: variable 'label' has shape {labels.shape} of {labels.dtype}; need numbers")
@@ -113,8 +102,8 @@ def _labels(stored: np.ndarray | sparse.sparray, where: str) -> np.ndarray:
 
 
 def _metapath_graphs(
-    variables: Mapping[str, np.ndarray], count: int, metapaths: Sequence[str] | None, where: str
-) -> dict[str, np.ndarray]:
+    variables: Mapping[str, np.ndarray | sparse.csr_array], count: int, metapaths: Sequence[str] | None, where: str
+) -> dict[str, np.ndarray | sparse.csr_array]:
     # DBLP4057 and others of HAN's files write net_APTPA.
     square = {
         key.removeprefix("net_"): value

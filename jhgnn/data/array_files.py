@@ -1,6 +1,7 @@
 """`.npy` and `.npz` files without pickle: anything that would have to run code to be read is refused."""
 
 import io
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ def read_npy(stream: BinaryIO, where: str) -> np.ndarray:
         raise InputError(f"{where} is not a .npy file")
     try:
         return np.lib.format.read_array(data, allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, SyntaxError) as error:
+    except (ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
         if "Object arrays" in str(error):
             raise InputError(f"{where} holds Python objects (a pickle); save plain numbers or strings") from error
         raise InputError(f"{where} is damaged or truncated ({error})") from error
@@ -51,7 +52,9 @@ def read_npz(stream: BinaryIO, where: str) -> dict[str, np.ndarray]:
                 name.removesuffix(".npy"): read_npy(io.BytesIO(archive.read(name)), f"{where}:{name}")
                 for name in archive.namelist()
             }
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError, MemoryError) as error:
         raise InputError(f"{where} is damaged or truncated ({error}); get the file again") from error
 
 

@@ -138,7 +138,7 @@ def open_source(path: str | Path | None, *needed: str, what: str) -> Iterator[So
 def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except _DAMAGE as error:
+    except (*_DAMAGE, ValueError, RuntimeError) as error:
         raise InputError(f"{path} is not a complete zip ({error}); get the file again") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error

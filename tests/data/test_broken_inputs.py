@@ -113,7 +113,7 @@ CASES: list[tuple[str, str, Break, str]] = [
     ("magnn", "missing type", given("node_types.npy", layouts.npy(np.array([0, 2, 0, 0, 2]))), r"types \[0, 2\]"),
     ("magnn", "too few types", given("node_types.npy", layouts.npy(np.array([0, 1, 0, 0]))), r"adjM\.npz has shape"),
     ("magnn", "splits overlap", given("train_val_test_idx.npz",
-        layouts.npz(train_idx=np.array([0]), val_idx=np.array([0]), test_idx=np.array([1]))), r"node 0 is in 'val' and"),
+        layouts.npz(train_idx=np.array([0]), val_idx=np.array([0]), test_idx=np.array([1]))), r"node 0 is in 'val'"),
     ("magnn", "split out of range", given("train_val_test_idx.npz",
         layouts.npz(train_idx=np.array([0]), val_idx=np.array([3]), test_idx=np.array([1]))), r"'val': id 3"),
     ("magnn", "no val key", given("train_val_test_idx.npz", layouts.npz(train_idx=np.array([0]))), r"no key 'val_idx'"),
