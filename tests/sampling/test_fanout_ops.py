@@ -8,7 +8,7 @@ import pytest
 from jhgnn.graph.sampled import NeighborTable, SampledBlocks
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops import neighbor_attention, neighbor_mean
+from jhgnn.ops import neighbor_attention, neighbor_mean, neighbor_table
 from jhgnn.ops.neighbor_attention import fanout as fanout_attention
 from jhgnn.ops.neighbor_mean import fanout as fanout_mean
 from jhgnn.sampling.capacities import fixed
@@ -131,6 +131,37 @@ def test_bfloat16_is_summed_in_float32(blocks) -> None:
     np.testing.assert_array_equal(
         mean, fanout_mean.neighbor_mean(table, z[:, 0].astype(jnp.float32)).astype(jnp.bfloat16)
     )
+
+
+@pytest.mark.parametrize("heads", [(), (HEADS,)])
+def test_sums_by_column_and_at_once_are_the_same(heads: tuple[int, ...]) -> None:
+    """The second serves the platforms that tests do not run on."""
+    rng = np.random.default_rng(2)
+    senders = jnp.asarray(rng.integers(0, 30, (11, 7)), jnp.int32)
+    weights, values, cotangent = (
+        jnp.asarray(rng.normal(size=shape), jnp.float32)
+        for shape in ((11, 7, *heads), (30, *heads, 5), (11, *heads, 5))
+    )
+    by_column = jax.jit(neighbor_table.sum_by_column)(senders, weights, values)
+    at_once, pull = jax.vjp(lambda w, v: neighbor_table.sum_at_once(senders, w, v), weights, values)
+    np.testing.assert_allclose(by_column, at_once, **TOLERANCE)
+    for gradients in (neighbor_table.gradients_by_column, neighbor_table.gradients_at_once):
+        for own, other in zip(jax.jit(gradients)(senders, weights, values, cotangent), pull(cotangent), strict=True):
+            np.testing.assert_allclose(own, other, **TOLERANCE)
+
+
+def test_training_keeps_no_messages(blocks) -> None:
+    """Residuals stay below one `[num_targets, width, heads, dim]` array."""
+    table = table_of(blocks)
+    z, src, dst = (rows(a, blocks.nodes["paper"]) for a in inputs())
+    z = jnp.tile(z, (1, 1, 64))
+
+    def attention(z, src, dst):
+        return fanout_attention.neighbor_attention(table, z, src, dst[: table.num_targets], jnp.uint32(0), 0.2, 0.0)
+
+    _, pull = jax.vjp(attention, z, src, dst)
+    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pull))
+    assert kept - z.nbytes < table.senders.size * z[0].nbytes / 4
 
 
 def test_shapes_and_missing_ids_are_refused(blocks) -> None:

@@ -6,6 +6,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.sampled import NeighborTable
+from jhgnn.ops.neighbor_table import weighted_sum
 
 
 def neighbor_attention(
@@ -58,8 +59,7 @@ def neighbor_attention(
     if dropout_rate > 0.0:
         kept = _bits(table, seed, heads) >= jnp.uint32(keep_threshold(dropout_rate))
         weights = jnp.where(kept, weights / (1.0 - dropout_rate), 0.0)
-    messages = _of_senders(table, z).astype(accumulator) * weights[:, :, :, None]
-    return jnp.sum(messages, axis=1).astype(z.dtype)
+    return weighted_sum(table.senders, weights, z).astype(z.dtype)
 
 
 def _of_senders(table: NeighborTable, values: jax.Array) -> jax.Array:

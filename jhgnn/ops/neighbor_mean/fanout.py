@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.sampled import NeighborTable
+from jhgnn.ops.neighbor_table import weighted_sum
 
 
 def neighbor_mean(table: NeighborTable, x: jax.Array) -> jax.Array:
@@ -22,7 +23,6 @@ def neighbor_mean(table: NeighborTable, x: jax.Array) -> jax.Array:
     if x.ndim != 2 or x.shape[0] != table.num_sources:
         raise ValueError(f"neighbor_mean of {table.name!r} got x {x.shape}; need [{table.num_sources}, width]")
     accumulator = jnp.promote_types(x.dtype, jnp.float32)
-    rows = x.at[table.senders].get(mode="promise_in_bounds").astype(accumulator)
-    sums = jnp.sum(jnp.where(table.mask[:, :, None], rows, 0), axis=1)
+    sums = weighted_sum(table.senders, table.mask.astype(accumulator), x)
     counts = jnp.maximum(table.num_neighbors, 1).astype(accumulator)
     return (sums / counts[:, None]).astype(x.dtype)
