@@ -2,6 +2,7 @@
 
 import io
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from scipy import sparse
 
 from jhgnn.errors import InputError
 
+NPY_DAMAGE = (ValueError, EOFError, OSError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError)
+"""What NumPy raises for damaged `.npy` files: its header is a Python literal."""
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 
 
@@ -28,8 +31,10 @@ def read_npy(stream: BinaryIO, where: str) -> np.ndarray:
             raise InputError(f"{where} is a pickle, which can run any code; save plain arrays with numpy.save instead")
         raise InputError(f"{where} is not a .npy file")
     try:
-        return np.lib.format.read_array(data, allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # headers written by Python 2 are read all the same
+            return np.lib.format.read_array(data, allow_pickle=False)
+    except NPY_DAMAGE as error:
         if "Object arrays" in str(error):
             raise InputError(f"{where} holds Python objects (a pickle); save plain numbers or strings") from error
         raise InputError(f"{where} is damaged or truncated ({error})") from error

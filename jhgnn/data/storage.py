@@ -8,12 +8,14 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from jhgnn.data.array_files import NPY_DAMAGE
 from jhgnn.data.labelled import check_target
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, EdgeSet, Features, HeteroGraph
@@ -216,10 +218,12 @@ class _Folder:
     def _array(self, name: str, ndim: int, *dtypes: type, length: int | None = None) -> np.ndarray:
         where = self._path / f"{name}.npy"
         try:
-            array = np.load(where, mmap_mode="r", allow_pickle=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # headers written by Python 2 are read all the same
+                array = np.load(where, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             raise InputError(f"{where} is missing, but {SCHEMA_FILE} names it") from None
-        except (ValueError, EOFError, OSError, SyntaxError) as error:
+        except NPY_DAMAGE as error:
             if "Python objects" in str(error) or "pickle" in str(error):
                 raise InputError(f"{where} is a pickle or holds Python objects; need plain numbers") from error
             raise InputError(f"{where} is damaged or truncated ({error})") from error

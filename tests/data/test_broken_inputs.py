@@ -268,6 +268,7 @@ STORED: list[tuple[str, Callable[[Path], object], str]] = [
     ("NaN", lambda p: np.save(p / "type1_features.npy", np.full((2, 2), np.nan, np.float32)), "not finite"),
     ("other dtype", lambda p: np.save(p / "labels.npy", np.zeros(3)), "need 1 dimensions of int32"),
     ("senders of 64 bits", lambda p: np.save(p / "relation0_senders.npy", np.zeros(3, np.int64)), "of int32"),
+    ("header", lambda p: damage_header(p / "labels.npy"), r"labels\.npy is damaged"),
     ("archive", lambda p: (p / "labels.npy").write_bytes(layouts.npz(a=np.zeros(3))), "is an archive"),
     ("class count", lambda p: edit(p, num_classes="two"), "entry missing or of the wrong type"),
     ("label out of range", lambda p: np.save(p / "labels.npy", np.int32([0, 7, 0])), "label 7 at row 1"),
@@ -282,6 +283,10 @@ def edit(folder: Path, **changes: object) -> None:
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
+
+
+def damage_header(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"}", b" ", 1))
 
 
 @pytest.mark.parametrize(("breakage", "expected"), [c[1:] for c in STORED], ids=[c[0] for c in STORED])
