@@ -47,7 +47,11 @@ class Peers:
     """DGL and PyG in a process of their own, with one number of threads."""
 
     def __init__(self, python: Path, folder: Path, threads: int) -> None:
-        environment = dict(os.environ) | {"OMP_NUM_THREADS": str(threads), "DGLBACKEND": "pytorch"}
+        environment = dict(os.environ) | {
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_WAIT_POLICY": "PASSIVE",  # on a busy machine spinning threads slow DGL down manyfold
+            "DGLBACKEND": "pytorch",
+        }
         environment["PYTHONPATH"] = environment.get("JHGNN_PEERS_PYTHONPATH", "")
         self._process = subprocess.Popen(
             [python, ROOT / "bench" / "sampling_peers.py", folder, str(threads)],
@@ -140,6 +144,7 @@ def measure(runners: dict[str, Runner], batches: list[np.ndarray], rounds: int) 
         rows[name] = {
             "ms": round(statistics.median(ms), 2),
             "mean_ms": round(1e3 * total_s / (len(batches) * rounds), 2),
+            "ms_least": round(ms[0], 2),
             "ms_quartiles": [round(ms[len(ms) // 4], 2), round(ms[3 * len(ms) // 4], 2)],
             "million_edges_per_s": round(edges / total_s / 1e6, 1),
             "edges_per_batch": round(edges / len(batches) / rounds),
@@ -148,10 +153,21 @@ def measure(runners: dict[str, Runner], batches: list[np.ndarray], rounds: int) 
     return rows
 
 
-def compare(rows: dict[str, dict[str, object]]) -> float | None:
-    """The quickest peer's mean over ours: the mean, since PyG's worker processes deliver batches in bursts."""
-    peers = [float(str(row["mean_ms"])) for name, row in rows.items() if name.startswith(("dgl", "pyg"))]
-    return round(min(peers) / float(str(rows["ours"]["mean_ms"])), 2) if peers else None
+def compare(rows: dict[str, dict[str, object]]) -> dict[str, object]:
+    """The quickest peer's time over ours: by means, and DGL's by the batch that the machine disturbed least.
+
+    Means, since PyG's worker processes deliver batches in bursts, which make the least of theirs mean nothing. A peer
+    that draws less than nine tenths of our edges is not compared: DGL 1.1.3 with int32 ids in its fused path does so.
+    """
+    enough = 0.9 * float(str(rows["ours"]["edges_per_batch"]))
+    peers = {name: row for name, row in rows.items() if float(str(row["edges_per_batch"])) >= enough}
+    ratios: dict[str, object] = {}
+    for key, prefixes in (("mean_ms", ("dgl", "pyg")), ("ms_least", ("dgl",))):
+        times = {name: float(str(row[key])) for name, row in peers.items() if name.startswith(prefixes)}
+        best = min(times, key=lambda name: times[name], default=None)
+        ratios[f"best_peer_by_{key}"] = best
+        ratios[f"best_peer_over_ours_{key}"] = best and round(times[best] / float(str(rows["ours"][key])), 2)
+    return ratios
 
 
 def main() -> None:
@@ -202,6 +218,7 @@ def main() -> None:
                     "dgl": {"sampler": "dgl", "width": "int64", "fused": True},
                     "dgl_unfused": {"sampler": "dgl", "width": "int64", "fused": False},
                     "dgl_int32": {"sampler": "dgl", "width": "int32", "fused": True},
+                    "dgl_int32_unfused": {"sampler": "dgl", "width": "int32", "fused": False},
                 }
                 if versions["pyg_lib"] or versions["torch_sparse"]:
                     requests["pyg"] = {"sampler": "pyg"}
@@ -210,7 +227,7 @@ def main() -> None:
                     runners[peer_name] = lambda batches, peer=peer, full=full: peer.run(full, batches)  # type: ignore[misc]
             case: dict[str, object] = {"fan_out": fan_out, "batch_size": batch_size, "threads": threads}
             results = measure(runners, batches, options.rounds)
-            row = case | {"padding_waste": padding_waste(blocks), "best_peer_over_ours": compare(results)} | results
+            row = case | {"padding_waste": padding_waste(blocks)} | compare(results) | results
             print(json.dumps(row), flush=True)
             rows.append(row)
 
@@ -231,7 +248,7 @@ def main() -> None:
             runners["dgl_walks"] = lambda batches: peer.run(walk, batches)
         results = measure(runners, batches, options.rounds)
         case = {"metapaths": list(METAPATHS), "num_walks": NUM_WALKS, "num_neighbors": NUM_NEIGHBORS}
-        row = case | {"batch_size": 1024, "threads": 2, "best_peer_over_ours": compare(results)} | results
+        row = case | {"batch_size": 1024, "threads": 2} | compare(results) | results
         print(json.dumps(row), flush=True)
         rows.append(row)
         for own in peers.values():

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-// One build for every x86 machine, with the widest vectors that the one at hand has.
+// One build for every x86 machine, with the widest vectors, and the population count, that the one at hand has.
 #if defined(__x86_64__) && defined(__GLIBC__)
 #define JHGNN_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -239,8 +239,8 @@ void Sampler::emit(const int64_t* capacities, int32_t* const* ids, int32_t* cons
   });
 }
 
-void Sampler::write_rows(const Rows& rows, const int64_t* capacities, int32_t* senders, int32_t* num_neighbors,
-                         int32_t* visits) const {
+JHGNN_VECTOR_CLONES void Sampler::write_rows(const Rows& rows, const int64_t* capacities, int32_t* senders,
+                                             int32_t* num_neighbors, int32_t* visits) const {
   const Draw& draw = draws_[rows.draw];
   const int64_t width = draw.widths[rows.hop];
   const Table& from = table(rows.hop, rows.draw);

@@ -1,8 +1,8 @@
 // The distinct vertices of one node type that a batch has met, in segments: the seeds, then what each hop added.
 //
 // A segment keeps a bitmap over the type's vertices with a running count per word, so that "which slot does vertex v
-// have" is two loads from about 1.5 bits a vertex: a whole type of a million vertices stays in the L2 cache, where a
-// hash table or a dense map of positions would not. It also yields each hop's new vertices ascending, without a sort.
+// have" is one load from 2 bits a vertex: a whole type of a million vertices stays in the L2 cache, where a hash table or
+// a dense map of positions would not. It also yields each hop's new vertices ascending, without a sort.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,23 @@ namespace jhgnn {
 
 constexpr int64_t kWordsPerBlock = 2048;
 
+struct Word {
+  uint64_t present = 0;
+  int64_t before = 0;  // vertices in earlier words; beside the bits, so that a look-up is one cache line
+};
+
 struct Segment {
-  std::vector<uint64_t> present;   // [words]
-  std::vector<uint32_t> before;    // [words] vertices in earlier words
+  std::vector<Word> words;
   std::vector<int32_t> ids;        // slot order
   std::vector<int32_t> slot_of_rank;  // seeds only: they stand in the order given, not ascending; first appearance
   std::vector<uint32_t> block_counts;
 
-  bool holds(int32_t id) const { return present[id >> 6] >> (id & 63) & 1u; }
+  bool holds(int32_t id) const { return words[id >> 6].present >> (id & 63) & 1u; }
 
   int32_t slot(int32_t id) const {
-    const uint64_t below = present[id >> 6] & ((uint64_t{1} << (id & 63)) - 1);
-    const int32_t rank = static_cast<int32_t>(before[id >> 6]) + __builtin_popcountll(below);
+    const Word word = words[id >> 6];
+    const uint64_t below = word.present & ((uint64_t{1} << (id & 63)) - 1);
+    const int32_t rank = static_cast<int32_t>(word.before) + __builtin_popcountll(below);
     return slot_of_rank.empty() ? rank : slot_of_rank[rank];
   }
 };
@@ -49,15 +54,14 @@ class Frontier {
   void start(const int32_t* seeds, int64_t count) {
     Segment& segment = segments_[0];
     segment.ids.assign(seeds, seeds + count);
-    segment.present.assign(words_, 0);
-    segment.before.resize(words_);
+    segment.words.assign(words_, Word{});
     for (int64_t i = 0; i < count; ++i) {
-      if (seeds[i] >= 0) segment.present[seeds[i] >> 6] |= uint64_t{1} << (seeds[i] & 63);
+      if (seeds[i] >= 0) segment.words[seeds[i] >> 6].present |= uint64_t{1} << (seeds[i] & 63);
     }
     uint32_t total = 0;
-    for (int64_t word = 0; word < words_; ++word) {
-      segment.before[word] = total;
-      total += static_cast<uint32_t>(__builtin_popcountll(segment.present[word]));
+    for (Word& word : segment.words) {
+      word.before = total;
+      total += static_cast<uint32_t>(__builtin_popcountll(word.present));
     }
     segment.slot_of_rank.clear();
     std::vector<int32_t> slots(total);
@@ -81,17 +85,15 @@ class Frontier {
         bits |= drawn[word];
         drawn[word] = 0;
       }
-      for (int earlier = 0; earlier < hop; ++earlier) bits &= ~segments_[earlier].present[word];
-      segment.present[word] = bits;
-      segment.before[word] = count;
+      for (int earlier = 0; earlier < hop; ++earlier) bits &= ~segments_[earlier].words[word].present;
+      segment.words[word] = {bits, count};
       count += static_cast<uint32_t>(__builtin_popcountll(bits));
     }
     segment.block_counts[block] = count;
   }
 
   void reserve(int hop) {
-    segments_[hop].present.resize(words_);
-    segments_[hop].before.resize(words_);
+    segments_[hop].words.resize(words_);
     segments_[hop].block_counts.resize(num_blocks());
   }
 
@@ -111,8 +113,8 @@ class Frontier {
     const int64_t begin = block * kWordsPerBlock, end = std::min(words_, begin + kWordsPerBlock);
     const uint32_t offset = segment.block_counts[block];
     for (int64_t word = begin; word < end; ++word) {
-      uint32_t slot = segment.before[word] += offset;
-      for (uint64_t bits = segment.present[word]; bits != 0; bits &= bits - 1) {
+      int64_t slot = segment.words[word].before += offset;
+      for (uint64_t bits = segment.words[word].present; bits != 0; bits &= bits - 1) {
         segment.ids[slot++] = static_cast<int32_t>(word * 64 + __builtin_ctzll(bits));
       }
     }

@@ -22,7 +22,7 @@ from jhgnn.sampling.plan import Capacities, SamplingPlan
 class HostSampler:
     """Samples batches of one plan on the CPU. Safe to call from several threads, each of which gets its own buffers.
 
-    A call's buffers hold about 1.5 bits a vertex and hop, and the batch itself, unpadded; they are kept for the next.
+    A call's buffers hold about 3 bits a vertex and hop, and the batch itself, unpadded; they are kept for the next.
     """
 
     def __init__(self, graph: HeteroGraph, plan: SamplingPlan, threads: int = 1) -> None:
