@@ -1,7 +1,9 @@
 """Checkpoints: the last state, the best parameters and the loop's progress in one Orbax folder, complete or absent."""
 
 import dataclasses
+import json
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,11 +11,13 @@ import jax
 import orbax.checkpoint
 
 from jhgnn.errors import InputError
+from jhgnn.training.reporting import write_json
 from jhgnn.training.state import Params, TrainState
 
 ocp = orbax.checkpoint.v1
 
 _PREFIX = "epoch-"
+_DIGESTS = "digests.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Checkpoint(NamedTuple):
 class CheckpointStore:
     """The checkpoints of one run, `FOLDER/epoch-00000012`; keeps the newest.
 
-    Orbax writes to a temporary folder and renames it, so a run killed at any moment leaves the one before.
+    Orbax writes to a temporary folder and renames it, and the digests come last, so a run killed at any moment leaves
+    the checkpoint before.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +62,7 @@ class CheckpointStore:
         if not self.folder.is_dir():
             return []
         names = [path for path in self.folder.iterdir() if path.name.removeprefix(_PREFIX).isdigit()]
-        return sorted(path for path in names if ocp.is_orbax_checkpoint(path))
+        return sorted(path for path in names if (path / _DIGESTS).exists())
 
     def exists(self) -> bool:
         """Whether there is anything to resume from."""
@@ -72,9 +77,12 @@ class CheckpointStore:
         path = self.folder / f"{_PREFIX}{progress.epoch:08d}"
         old = [older for older in self._complete() if older != path]
         tree = {"state": state._asdict(), "best_params": best_params}
-        metadata = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
+        # JSON has no infinity, which is the best value before the first evaluation.
+        recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
+        metadata = {"progress": recorded, "shapes": _shapes(tree)}
         try:
             ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
+            write_json(path / _DIGESTS, _digests(path))
             for leftover in self.folder.iterdir():
                 if leftover in old or (leftover.is_dir() and "orbax-checkpoint-tmp" in leftover.name):
                     shutil.rmtree(leftover)
@@ -88,11 +96,9 @@ class CheckpointStore:
             InputError: there is none, or it cannot be read.
         """
         path = self._newest()
-        try:
-            metadata: Any = ocp.checkpointables_metadata(path).custom_metadata
-            return Progress(**metadata | {"best_value": float(metadata["best_value"])})
-        except Exception as error:
-            raise InputError(f"checkpoint {path}: cannot be read ({type(error).__name__}); delete it") from error
+        _check_digests(path)
+        metadata = _metadata(path)["progress"]
+        return Progress(**metadata | {"best_value": float(metadata["best_value"])})
 
     def load(self, like: TrainState) -> Checkpoint:
         """The newest checkpoint, with the shapes and dtypes of `like`.
@@ -112,7 +118,9 @@ class CheckpointStore:
         Raises:
             InputError: as `load`.
         """
-        return _restore(self._newest(), {"best_params": like})["best_params"]
+        path = self._newest()
+        _check_digests(path)
+        return _restore(path, {"best_params": like})["best_params"]
 
     def _newest(self) -> Path:
         complete = self._complete()
@@ -122,10 +130,42 @@ class CheckpointStore:
 
 
 def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    expected, found = _shapes(tree), _metadata(path)["shapes"]
+    for name, shape in expected.items():
+        if found.get(name) != shape:
+            raise InputError(
+                f"checkpoint {path}: of another model: {name} is {found.get(name)} there, but {shape} here"
+            )
     on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
+    return ocp.load_checkpointables(path, abstract)
+
+
+def _metadata(path: Path) -> Any:
+    return ocp.checkpointables_metadata(path).custom_metadata
+
+
+def _shapes(tree: dict[str, Any]) -> dict[str, str]:
+    """`state.params.layers.0.w` -> `float32[3,2]`, compared before Orbax fails on a tree that does not match."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}".replace(" ", "")
+        for path, leaf in leaves
+    }
+
+
+def _digests(path: Path) -> dict[str, list[int]]:
+    """Size and CRC-32 of every file of a checkpoint but the list of them."""
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != _DIGESTS)
+    return {str(file.relative_to(path)): [file.stat().st_size, zlib.crc32(file.read_bytes())] for file in files}
+
+
+def _check_digests(path: Path) -> None:
+    """Orbax's own failure on a damaged file is dozens of lines from background tasks, so look first."""
     try:
-        return ocp.load_checkpointables(path, abstract)
-    except Exception as error:  # Orbax raises many kinds for a file cut short and for a tree that does not match
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        raise InputError(f"checkpoint {path}: broken, or of another model: {reason}") from error
+        expected, found = json.loads((path / _DIGESTS).read_text()), _digests(path)
+    except (OSError, ValueError):
+        raise InputError(f"checkpoint {path}: {_DIGESTS} cannot be read; delete the folder") from None
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise InputError(f"checkpoint {path}: file {name} is damaged or missing; delete the folder")

@@ -50,8 +50,7 @@ def _run(jaxpr: core.Jaxpr, consts: Any, arguments: Any, outer: str) -> list[Any
         if inner is not None and len(inner.jaxpr.invars) == len(inputs):
             results = _run(inner.jaxpr, inner.consts, inputs, names)
         else:
-            subfunctions, parameters = equation.primitive.get_bind_params(equation.params)
-            outcome = equation.primitive.bind(*subfunctions, *inputs, **parameters)
+            outcome = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
             results = list(outcome) if equation.primitive.multiple_results else [outcome]
         for variable, result in zip(equation.outvars, results, strict=True):
             # -inf is how masked scores and maxima over no edge look; it is an error only where it makes a NaN.

@@ -1,0 +1,50 @@
+"""The recipe's optimizers and schedules."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jhgnn.config import TrainingConfig
+from jhgnn.training.optimizer import make_optimizer, make_schedule
+
+
+def test_coupled_adam_is_pytorchs():
+    """torch.optim.Adam(lr=0.1, weight_decay=0.5) by its documented formula, two steps."""
+    config = dataclasses.replace(TrainingConfig(), learning_rate=0.1, weight_decay=0.5)
+    optimizer = make_optimizer(config)
+    x, state = jnp.asarray([1.0, -2.0]), None
+    state = optimizer.init(x)
+    expected, first, second = np.array([1.0, -2.0]), 0.0, 0.0
+    for t in (1, 2):
+        gradient = np.array([0.3, 0.1])
+        updates, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, x)
+        x = x + updates
+        decayed = gradient + 0.5 * expected
+        first, second = 0.9 * first + 0.1 * decayed, 0.999 * second + 0.001 * decayed**2
+        expected = expected - 0.1 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(x, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+def test_schedule_warms_up_peaks_and_decays(schedule):
+    config = dataclasses.replace(TrainingConfig(), schedule=schedule, epochs=100, warmup_epochs=10, learning_rate=0.2)
+    rate = make_schedule(config)
+    assert 0 < float(rate(0)) < float(rate(5)) < 0.2
+    np.testing.assert_allclose(float(rate(10)), 0.2, rtol=1e-6)
+    np.testing.assert_allclose(float(rate(100)), 0.2 if schedule == "constant" else 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "lamb"])
+def test_every_optimizer_descends_and_clips(name):
+    config = dataclasses.replace(
+        TrainingConfig(), optimizer=name, gradient_clip=1.0, learning_rate=0.05, weight_decay=0.0
+    )
+    optimizer = make_optimizer(config)
+    x = jnp.asarray([3.0, -4.0])
+    state = optimizer.init(x)
+    for _ in range(200):
+        updates, state = optimizer.update(2e6 * x, state, x)
+        x = x + updates
+    assert float(jnp.abs(x).max()) < 1.0
