@@ -10,7 +10,7 @@
 #define JHGNN_VECTOR_CLONES
 #endif
 
-namespace jhgnn {
+namespace jhgnn::sampling {
 namespace {
 
 constexpr int64_t kRowsPerTask = 512;
@@ -270,4 +270,4 @@ JHGNN_VECTOR_CLONES void Sampler::write_rows(const Rows& rows, const int64_t* ca
   }
 }
 
-}  // namespace jhgnn
+}  // namespace jhgnn::sampling

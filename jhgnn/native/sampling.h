@@ -9,7 +9,7 @@
 #include "sampling_frontier.h"
 #include "sampling_pool.h"
 
-namespace jhgnn {
+namespace jhgnn::sampling {
 
 struct CsrView {
   const int64_t* indptr;
@@ -52,8 +52,8 @@ class Sampler {
   // to `added` [hops + 1, types]. The result stays here until the next call.
   void sample(uint32_t seed, uint32_t step, const int32_t* const* seeds, const int64_t* num_seeds, int64_t* added);
 
-  // Writes it padded: `capacities` [hops + 1, types] are cumulative slots. `ids[type]` [last capacity]; for each hop and
-  // draw `senders` [capacity, width], `num_neighbors` [capacity] and, for walks, `visits` [capacity, width].
+  // Writes it padded: `capacities` [hops + 1, types] are cumulative slots. `ids[type]` [last capacity]; for each hop
+  // and draw `senders` [capacity, width], `num_neighbors` [capacity] and, for walks, `visits` [capacity, width].
   void emit(const int64_t* capacities, int32_t* const* ids, int32_t* const* senders, int32_t* const* num_neighbors,
             int32_t* const* visits);
 
@@ -92,4 +92,4 @@ class Sampler {
   SamplingPool pool_;
 };
 
-}  // namespace jhgnn
+}  // namespace jhgnn::sampling

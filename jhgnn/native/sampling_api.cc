@@ -6,6 +6,8 @@
 
 #include "sampling.h"
 
+namespace sampling = jhgnn::sampling;
+
 namespace {
 
 thread_local std::string last_error;
@@ -41,39 +43,39 @@ void* jhgnn_sampler_create(const int64_t* num_nodes, int32_t num_types, const Jh
                            int32_t num_hops, int32_t threads) {
   void* made = nullptr;
   guarded([&] {
-    std::vector<jhgnn::Draw> own;
+    std::vector<sampling::Draw> own;
     for (int32_t i = 0; i < num_draws; ++i) {
       const JhgnnDraw& draw = draws[i];
-      std::vector<jhgnn::CsrView> steps;
+      std::vector<sampling::CsrView> steps;
       for (int32_t step = 0; step < draw.num_steps; ++step) steps.push_back({draw.indptrs[step], draw.indices[step]});
       own.push_back({draw.source, draw.target, draw.key, draw.num_walks, steps,
                      std::vector<int>(draw.fan_outs, draw.fan_outs + num_hops),
                      std::vector<int>(draw.widths, draw.widths + num_hops)});
     }
-    made = new jhgnn::Sampler({num_nodes, num_nodes + num_types}, std::move(own), num_hops, threads);
+    made = new sampling::Sampler({num_nodes, num_nodes + num_types}, std::move(own), num_hops, threads);
   });
   return made;
 }
 
-void jhgnn_sampler_destroy(void* sampler) { delete static_cast<jhgnn::Sampler*>(sampler); }
+void jhgnn_sampler_destroy(void* sampler) { delete static_cast<sampling::Sampler*>(sampler); }
 
 int jhgnn_sampler_sample(void* sampler, uint32_t seed, uint32_t step, const int32_t* const* seeds,
                          const int64_t* num_seeds, int64_t* added) {
-  return guarded([&] { static_cast<jhgnn::Sampler*>(sampler)->sample(seed, step, seeds, num_seeds, added); });
+  return guarded([&] { static_cast<sampling::Sampler*>(sampler)->sample(seed, step, seeds, num_seeds, added); });
 }
 
 int jhgnn_sampler_emit(void* sampler, const int64_t* capacities, int32_t* const* ids, int32_t* const* senders,
                        int32_t* const* num_neighbors, int32_t* const* visits) {
   return guarded(
-      [&] { static_cast<jhgnn::Sampler*>(sampler)->emit(capacities, ids, senders, num_neighbors, visits); });
+      [&] { static_cast<sampling::Sampler*>(sampler)->emit(capacities, ids, senders, num_neighbors, visits); });
 }
 
 // For the test that holds this copy of the draw against jhgnn/sampling/draw.py: offsets [count, fan_out].
 void jhgnn_sampler_offsets(uint32_t seed, uint32_t step, uint32_t hop, uint32_t relation, const int32_t* vertices,
                            const int32_t* degrees, int64_t count, int32_t fan_out, int32_t* offsets) {
-  std::vector<uint64_t> seen(jhgnn::kSeenBits / 64, 0);
+  std::vector<uint64_t> seen(sampling::kSeenBits / 64, 0);
   std::vector<uint32_t> picks(fan_out);
-  const jhgnn::DrawKeys keys = jhgnn::stream_keys(seed, step, hop, relation);
+  const sampling::DrawKeys keys = sampling::stream_keys(seed, step, hop, relation);
   for (int64_t i = 0; i < count; ++i) {
     int32_t* row = offsets + i * fan_out;
     std::fill(row, row + fan_out, 0);
@@ -81,8 +83,8 @@ void jhgnn_sampler_offsets(uint32_t seed, uint32_t step, uint32_t hop, uint32_t 
       for (int32_t j = 0; j < degrees[i]; ++j) row[j] = j;
       continue;
     }
-    jhgnn::neighbor_offsets(jhgnn::fold(keys, static_cast<uint32_t>(vertices[i])), static_cast<uint32_t>(degrees[i]),
-                            fan_out, seen.data(), picks.data());
+    const sampling::DrawKeys own = sampling::fold(keys, static_cast<uint32_t>(vertices[i]));
+    sampling::neighbor_offsets(own, static_cast<uint32_t>(degrees[i]), fan_out, seen.data(), picks.data());
     std::copy(picks.begin(), picks.end(), row);
   }
 }

@@ -5,17 +5,16 @@
 
 #include "counter_hash.h"
 
-namespace jhgnn {
+namespace jhgnn::sampling {
 
 constexpr uint32_t kSamplingSalts[2] = {0x243F6A88u, 0x85A308D3u};
 constexpr int kMaxFanOut = 1024;
-constexpr uint32_t kWeyl = 0x9E3779B9u;  // GOLDEN of jhgnn/counter_hash.py
 
 struct DrawKeys {
   uint32_t first, second;
 };
 
-inline uint32_t fold(uint32_t key, uint32_t word) { return mix((key ^ word) + kWeyl); }
+inline uint32_t fold(uint32_t key, uint32_t word) { return mix((key ^ word) + kGolden); }
 
 inline DrawKeys fold(DrawKeys keys, uint32_t word) { return {fold(keys.first, word), fold(keys.second, word)}; }
 
@@ -25,7 +24,7 @@ inline DrawKeys stream_keys(uint32_t seed, uint32_t step, uint32_t hop, uint32_t
 
 // Uniform in [0, bound): the high word of a 64 x 32 bit product.
 inline uint32_t uniform_below(DrawKeys keys, uint32_t counter, uint32_t bound) {
-  const uint32_t spread = counter * kWeyl;
+  const uint32_t spread = counter * kGolden;
   const uint64_t high = static_cast<uint64_t>(mix(keys.first + spread)) * bound;
   const uint64_t low = static_cast<uint64_t>(mix(keys.second + spread)) * bound;
   return static_cast<uint32_t>((high + (low >> 32)) >> 32);
@@ -56,4 +55,4 @@ inline void neighbor_offsets(DrawKeys keys, uint32_t degree, int fan_out, uint64
   }
 }
 
-}  // namespace jhgnn
+}  // namespace jhgnn::sampling

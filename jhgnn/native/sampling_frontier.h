@@ -1,15 +1,15 @@
 // The distinct vertices of one node type that a batch has met, in segments: the seeds, then what each hop added.
 //
 // A segment keeps a bitmap over the type's vertices with a running count per word, so that "which slot does vertex v
-// have" is one load from 2 bits a vertex: a whole type of a million vertices stays in the L2 cache, where a hash table or
-// a dense map of positions would not. It also yields each hop's new vertices ascending, without a sort.
+// have" is one load from 2 bits a vertex: a whole type of a million vertices stays in the L2 cache, where a hash table
+// or a dense map of positions would not. It also yields each hop's new vertices ascending, without a sort.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-namespace jhgnn {
+namespace jhgnn::sampling {
 
 constexpr int64_t kWordsPerBlock = 2048;
 
@@ -126,4 +126,4 @@ class Frontier {
   std::vector<std::vector<uint64_t>> drawn_;
 };
 
-}  // namespace jhgnn
+}  // namespace jhgnn::sampling

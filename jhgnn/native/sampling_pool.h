@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace jhgnn {
+namespace jhgnn::sampling {
 
 class SamplingPool {
  public:
@@ -81,4 +81,4 @@ class SamplingPool {
   bool stopping_ = false;
 };
 
-}  // namespace jhgnn
+}  // namespace jhgnn::sampling

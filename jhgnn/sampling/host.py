@@ -63,17 +63,24 @@ class HostSampler:
             return self._emit([native], added[None], buckets.capacities[bucket], stacked=False), bucket
 
     def sample_shards(
-        self, shards: Sequence[Mapping[str, np.ndarray]], seed: int, step: int, buckets: Buckets
+        self,
+        shards: Sequence[Mapping[str, np.ndarray]],
+        seed: int,
+        step: int,
+        buckets: Buckets,
+        elsewhere: Sequence[Mapping[str, np.ndarray]] = (),
     ) -> tuple[SampledBlocks, int]:
         """Several shards of one global batch in one bucket, every array with a leading `[shards]` axis, for `pmap`.
 
-        A vertex draws the same neighbours in whichever shard it stands.
+        A vertex draws the same neighbours in whichever shard it stands. Shards `elsewhere`, of other processes, are
+        drawn as well but not written: the bucket holds them too, so that all processes choose the same without talking.
         """
         with self._borrowed(len(shards)) as natives:
+            most = [natives[0].sample(seed, step, self._checked(own)) for own in elsewhere]
             added = np.stack(
                 [native.sample(seed, step, self._checked(own)) for native, own in zip(natives, shards, strict=True)]
             )
-            bucket = buckets.choose(self.plan, added.max(axis=0))
+            bucket = buckets.choose(self.plan, np.max([*added, *most], axis=0))
             return self._emit(natives, added, buckets.capacities[bucket], stacked=True), bucket
 
     def close(self) -> None:

@@ -204,7 +204,10 @@ class Loader:
         else:
             cut = seeds.reshape(self._num_shards, -1)
             shards = [{seed_type: cut[shard]} for shard in self._shards]
-            blocks, bucket = self.sampler.sample_shards(shards, self.batches.seed, step, self.buckets)
+            elsewhere = [{seed_type: cut[shard]} for shard in range(self._num_shards) if shard not in self._shards]
+            if len(self.buckets.capacities) == 1:
+                elsewhere = []
+            blocks, bucket = self.sampler.sample_shards(shards, self.batches.seed, step, self.buckets, elsewhere)
         sampled = time.perf_counter()
         inputs = None if self._gather is None else self._gather(blocks)
         gathered = time.perf_counter()
