@@ -49,7 +49,9 @@ def _of_senders_forward(graph: SemanticGraph, values: jax.Array) -> tuple[jax.Ar
 def _of_senders_backward(graph: SemanticGraph, cotangent: jax.Array) -> tuple[None, jax.Array]:
     coo = coo_of(graph)
     by_sender = cotangent.at[coo.incoming_position].get(mode="promise_in_bounds", unique_indices=True)
-    return None, jax.ops.segment_sum(by_sender, coo.senders, graph.num_sources, indices_are_sorted=True)
+    wide = by_sender.astype(jnp.promote_types(cotangent.dtype, jnp.float32))  # a hub's sum in bfloat16 would be lost
+    sums = jax.ops.segment_sum(wide, coo.senders, graph.num_sources, indices_are_sorted=True)
+    return None, sums.astype(cotangent.dtype)
 
 
 of_senders.defvjp(_of_senders_forward, _of_senders_backward)

@@ -6,15 +6,19 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.neighbor_attention import dense, segment
+from jhgnn.ops.neighbor_attention import dense, native, segment
 from jhgnn.ops.neighbor_attention.choose import choose
 
 __all__ = ["IMPLEMENTATIONS", "VIEWS", "choose", "neighbor_attention"]
 
 Implementation = Callable[..., jax.Array]
 
-IMPLEMENTATIONS: dict[str, Implementation] = {"segment": segment.neighbor_attention, "dense": dense.neighbor_attention}
-VIEWS: dict[str, tuple[str, ...]] = {"segment": ("coo",), "dense": ("adjacency",)}
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "segment": segment.neighbor_attention,
+    "dense": dense.neighbor_attention,
+    "native": native.neighbor_attention,
+}
+VIEWS: dict[str, tuple[str, ...]] = {"segment": ("coo",), "dense": ("adjacency",), "native": ()}
 """The views of `SemanticGraph` that an implementation reads beyond the two compressed directions."""
 
 
@@ -50,7 +54,8 @@ def neighbor_attention(
 
     Raises:
         ValueError: an unknown implementation, a graph placed without a view that it reads, shapes that do not fit,
-            or a dropout rate without a seed.
+            a dropout rate without a seed, or a dtype that `native` does not take.
+        RuntimeError: `native` where the package was installed without it.
 
     Source: Velickovic et al., GAT, eq. 1-6; Wang et al., HAN, eq. 2-6.
     """

@@ -5,15 +5,19 @@ from collections.abc import Callable
 import jax
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.neighbor_mean import dense, segment
+from jhgnn.ops.neighbor_mean import dense, native, segment
 from jhgnn.ops.neighbor_mean.choose import choose
 
 __all__ = ["IMPLEMENTATIONS", "VIEWS", "choose", "neighbor_mean"]
 
 Implementation = Callable[[SemanticGraph, jax.Array], jax.Array]
 
-IMPLEMENTATIONS: dict[str, Implementation] = {"segment": segment.neighbor_mean, "dense": dense.neighbor_mean}
-VIEWS: dict[str, tuple[str, ...]] = {"segment": ("coo",), "dense": ("adjacency",)}
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "segment": segment.neighbor_mean,
+    "dense": dense.neighbor_mean,
+    "native": native.neighbor_mean,
+}
+VIEWS: dict[str, tuple[str, ...]] = {"segment": ("coo",), "dense": ("adjacency",), "native": ()}
 """The views of `SemanticGraph` that an implementation reads beyond the two compressed directions."""
 
 
@@ -29,7 +33,9 @@ def neighbor_mean(graph: SemanticGraph, x: jax.Array, *, implementation: str) ->
         `[num_targets, width]` in x's dtype; zeros for targets without in-edges.
 
     Raises:
-        ValueError: an unknown implementation, or a graph placed without a view that it reads.
+        ValueError: an unknown implementation, a graph placed without a view that it reads, or a dtype that `native`
+            does not take.
+        RuntimeError: `native` where the package was installed without it.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"neighbor_mean has no implementation {implementation!r}; choose of {sorted(IMPLEMENTATIONS)}")

@@ -5,14 +5,17 @@ from collections.abc import Callable
 import jax
 
 from jhgnn.graph.sparse_features import SparseFeatures
-from jhgnn.ops.sparse_matmul import segment
+from jhgnn.ops.sparse_matmul import native, segment
 from jhgnn.ops.sparse_matmul.choose import choose
 
 __all__ = ["IMPLEMENTATIONS", "choose", "sparse_matmul"]
 
 Implementation = Callable[[SparseFeatures, jax.Array], jax.Array]
 
-IMPLEMENTATIONS: dict[str, Implementation] = {"segment": segment.sparse_matmul}
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "segment": segment.sparse_matmul,
+    "native": native.sparse_matmul,
+}
 
 
 def sparse_matmul(matrix: SparseFeatures, weight: jax.Array, *, implementation: str) -> jax.Array:
@@ -27,7 +30,8 @@ def sparse_matmul(matrix: SparseFeatures, weight: jax.Array, *, implementation: 
         `[num_rows, width]` in the weight's dtype; zeros for rows without values.
 
     Raises:
-        ValueError: an unknown implementation, or shapes that do not fit.
+        ValueError: an unknown implementation, shapes that do not fit, or a dtype that `native` does not take.
+        RuntimeError: `native` where the package was installed without it.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"sparse_matmul has no implementation {implementation!r}; choose of {sorted(IMPLEMENTATIONS)}")

@@ -1,0 +1,243 @@
+// neighbor_attention in one pass over the in-edges, and its gradient in one pass over the out-edges.
+//
+// 1. No exponential per edge. LeakyReLU(x) = x or slope * x, so exp(LeakyReLU(a + b)) is exp(a) exp(b) or
+//    exp(slope a) exp(slope b): both factors belong to vertices. They are taken relative to the largest logit_src of
+//    all sources, so none exceeds 1 and nothing overflows. A target whose sum comes out tiny (all of its neighbours far
+//    below that largest) is "unsafe": its row is computed again with exponentials of its own, and marked by a negative
+//    reciprocal in `stats`.
+// 2. No dot product per edge. The sums over edges with logit >= 0 and over the rest are kept apart. For a source,
+//    d_logit_src = z . (G+ + slope G-) - sum of weight * slope' * delta, where G are the sums of weighted cotangents
+//    that d_z needs anyway. For a target the weights' gradients sum to zero, so that
+//    d_logit_dst = (1 - slope) * (g . out+ - delta * share of positive edges), which needs no walk at all.
+// 3. Heads are innermost in memory, so that one vector of weights fits every vector of a vertex's features.
+#pragma once
+
+#include "csr.h"
+#include "features.h"
+#include "kernels.h"
+#include "vector.h"
+
+namespace jhgnn {
+namespace JHGNN_ISA {
+
+constexpr float kSmallestSum = 1e-18f;  // what is lost to underflow is then below 1e-19 of it, an edge
+constexpr int64_t kChunk = 64;          // edges whose weights are kept at a time
+constexpr int64_t kAhead = 12;          // edges
+
+JHGNN_INLINE int64_t factor_size(const AttentionLayout& layout) {
+  return layout.padded_heads < 16 ? 16 : layout.padded_heads;
+}
+
+// Sums of one row and the factors of its own vertex.
+struct Accumulator {
+  float *positive, *negative;            // [body] weighted features of edges whose logit is >= 0, and of the others
+  float *sum_positive, *sum_negative;    // [padded_heads, repeated over the lanes]
+  float *bound, *factor, *slope_factor;  // own: -logit or logit, exp(logit), exp(slope * logit)
+
+  JHGNN_INLINE Accumulator(const AttentionLayout& layout, float* memory) {
+    const int64_t size = factor_size(layout);
+    positive = memory;
+    negative = positive + layout.body;
+    sum_positive = negative + layout.body;
+    sum_negative = sum_positive + size;
+    bound = sum_negative + size;
+    factor = bound + size;
+    slope_factor = factor + size;
+  }
+
+  JHGNN_INLINE void clear() {
+    for (float* sum = positive; sum != bound; ++sum) *sum = 0.0f;
+  }
+};
+
+inline static int64_t accumulator_size(const AttentionLayout& layout) {
+  return 2 * layout.body + 5 * factor_size(layout);
+}
+
+JHGNN_INLINE float leaky_relu(float x, float slope) { return x >= 0.0f ? x : slope * x; }
+
+inline static void largest_of_heads(const float* logits, int64_t first, int64_t last, int64_t heads, float* largest) {
+  for (int64_t row = first; row < last; ++row) {
+    for (int64_t head = 0; head < heads; ++head) {
+      const float value = logits[row * heads + head];
+      if (value > largest[head]) largest[head] = value;
+    }
+  }
+}
+
+// factor = exp(logit - largest), slope_factor = exp(slope * (logit - largest)); zeros for padded heads.
+JHGNN_INLINE void source_factors(const float* logits, const float* largest, const AttentionLayout& layout, float slope,
+                                 float* bound, float* factor, float* slope_factor) {
+  for (int64_t group = 0; group < layout.padded_heads; group += kLanes) {
+    float logit[kLanes] = {}, reference[kLanes] = {}, own[kLanes], sloped[kLanes];
+    const int64_t padded = layout.padded_heads - group < kLanes ? layout.padded_heads - group : kLanes;
+    const int64_t real = layout.heads - group < padded ? layout.heads - group : padded;
+    for (int64_t i = 0; i < real; ++i) logit[i] = logits[group + i], reference[i] = largest[group + i];
+    const Floats relative = load(logit) - load(reference);
+    store(own, exponential(relative));
+    store(sloped, exponential(relative * slope));
+    for (int64_t i = 0; i < padded; ++i) {
+      bound[group + i] = logit[i];
+      factor[group + i] = i < real ? own[i] : 0.0f;
+      slope_factor[group + i] = i < real ? sloped[i] : 0.0f;
+    }
+  }
+}
+
+// bound = -logit, factor = exp(largest + logit - shift) and slope_factor = exp(slope * (largest + logit) - shift), each
+// times `scale` where given. Shifts: those given, or LeakyReLU(largest + logit), with which neither factor exceeds 1.
+JHGNN_INLINE void target_factors(const float* logits, const float* largest, const AttentionLayout& layout, float slope,
+                                 const float* shifts, const float* scale, float* bound, float* factor,
+                                 float* slope_factor) {
+  for (int64_t group = 0; group < layout.padded_heads; group += kLanes) {
+    float sum[kLanes] = {}, shift[kLanes] = {}, own[kLanes], sloped[kLanes];
+    const int64_t padded = layout.padded_heads - group < kLanes ? layout.padded_heads - group : kLanes;
+    const int64_t real = layout.heads - group < padded ? layout.heads - group : padded;
+    for (int64_t i = 0; i < real; ++i) {
+      sum[i] = largest[group + i] + logits[group + i];
+      shift[i] = shifts ? shifts[group + i] : leaky_relu(sum[i], slope);
+    }
+    store(own, exponential(load(sum) - load(shift)));
+    store(sloped, exponential(load(sum) * slope - load(shift)));
+    for (int64_t i = 0; i < padded; ++i) {
+      const bool is_real = i < real;
+      const float times = is_real && scale ? __builtin_fabsf(scale[group + i]) : 1.0f;
+      bound[group + i] = is_real ? -logits[group + i] : 0.0f;
+      factor[group + i] = is_real ? own[i] * times : 0.0f;
+      slope_factor[group + i] = is_real ? sloped[i] * times : 0.0f;
+    }
+  }
+}
+
+// [heads, width] to [width, padded_heads], zeros as padding.
+JHGNN_INLINE void pack_features(Features from, int64_t vertex, const AttentionLayout& layout, float* body) {
+  const int64_t heads = layout.heads, width = layout.width, padded = layout.padded_heads;
+  if (padded != heads || layout.body != width * heads) {
+    for (int64_t i = 0; i < layout.body; ++i) body[i] = 0.0f;
+  }
+  for_element(from, [&](const auto* data) {
+    const auto* row = data + vertex * heads * width;
+    if (heads == 8 && padded == 8) {
+      for (int64_t d = 0; d < width; ++d) {
+        for (int64_t h = 0; h < 8; ++h) body[d * 8 + h] = to_float(row[h * width + d]);
+      }
+      return;
+    }
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t d = 0; d < width; ++d) body[d * padded + h] = to_float(row[h * width + d]);
+    }
+  });
+}
+
+// [width, padded_heads] to [heads, width].
+JHGNN_INLINE void unpack_features(const float* body, const AttentionLayout& layout, float* to) {
+  for (int64_t h = 0; h < layout.heads; ++h) {
+    for (int64_t d = 0; d < layout.width; ++d) to[h * layout.width + d] = body[d * layout.padded_heads + h];
+  }
+}
+
+template <auto kValue>
+struct Constant {
+  static constexpr auto value = kValue;
+};
+
+// Calls body with the period of the heads over the lanes and two flags as compile-time constants.
+template <typename Body>
+JHGNN_INLINE bool for_variant(int64_t padded_heads, bool first, bool second, const Body& body) {
+  const auto with_period = [&](auto period) {
+    if (first) return second ? body(period, Constant<true>{}, Constant<true>{}) : body(period, Constant<true>{}, Constant<false>{});
+    return second ? body(period, Constant<false>{}, Constant<true>{}) : body(period, Constant<false>{}, Constant<false>{});
+  };
+  if (padded_heads >= kLanes) return with_period(Constant<kLanes>{});
+  switch (padded_heads) {
+    case 1: return with_period(Constant<1>{});
+    case 2: return with_period(Constant<2>{});
+    case 4: return with_period(Constant<(kLanes > 4 ? 4 : kLanes)>{});
+    default: return with_period(Constant<(kLanes > 8 ? 8 : kLanes)>{});
+  }
+}
+
+template <int kPeriod>
+JHGNN_INLINE Words head_words(int64_t group) {
+  Words words{};
+  for (int lane = 0; lane < kLanes; ++lane) {
+    words[lane] = static_cast<uint32_t>(group + (kPeriod < kLanes ? lane % kPeriod : lane)) * kGolden;
+  }
+  return words;
+}
+
+JHGNN_INLINE void prefetch_row(const float* row, int64_t floats) {
+  for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i);
+}
+
+// sum += weight * features over a chunk, for `kVectors` vectors `stride` floats apart.
+template <int kVectors, bool kSplit>
+JHGNN_INLINE void add_weighted(const float* const* rows, const Floats (*weights)[2], int64_t count, int64_t stride,
+                               int64_t offset, float* positive, float* negative) {
+  Floats sums[2][kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    sums[0][v] = load(positive + offset + v * stride);
+    if (kSplit) sums[1][v] = load(negative + offset + v * stride);
+  }
+  for (int64_t edge = 0; edge < count; ++edge) {
+    const float* features = rows[edge] + offset;
+    for (int v = 0; v < kVectors; ++v) {
+      const Floats feature = load(features + v * stride);
+      sums[0][v] += weights[edge][0] * feature;
+      if (kSplit) sums[1][v] += weights[edge][1] * feature;
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    store(positive + offset + v * stride, sums[0][v]);
+    if (kSplit) store(negative + offset + v * stride, sums[1][v]);
+  }
+}
+
+template <bool kSplit>
+JHGNN_INLINE void add_weighted_body(const float* const* rows, const Floats (*weights)[2], int64_t count,
+                                    const AttentionLayout& layout, int64_t group, const Accumulator& sums) {
+  const int64_t stride = layout.padded_heads > kLanes ? layout.padded_heads : kLanes;
+  int64_t offset = group;
+  for (; offset + 3 * stride + kLanes <= layout.body; offset += 4 * stride) {
+    add_weighted<4, kSplit>(rows, weights, count, stride, offset, sums.positive, sums.negative);
+  }
+  for (; offset + kLanes <= layout.body; offset += stride) {
+    add_weighted<1, kSplit>(rows, weights, count, stride, offset, sums.positive, sums.negative);
+  }
+}
+
+// What the two walks share: weights of a chunk of edges, then their weighted features. `edge_weights` makes the pair of
+// weights (positive, negative) of one edge before dropout from the neighbour's packed row, and adds it to the sums.
+template <int kPeriod, bool kDrop, bool kSplit, typename EdgeWeights>
+JHGNN_INLINE void walk(const AttentionLayout& layout, const CsrView& csr, const float* packed, const Dropout& dropout,
+                       uint32_t own_key, int64_t key_offset, bool prefetch, int64_t begin, int64_t end, int64_t group,
+                       const Accumulator& sums, const EdgeWeights& edge_weights) {
+  const int64_t row_size = layout.row();
+  const Words heads = head_words<kPeriod>(group), threshold = splat(dropout.threshold);
+  const float* rows[kChunk];
+  Floats weights[kChunk][2];
+  for (int64_t start = begin; start < end; start += kChunk) {
+    const int64_t count = end - start < kChunk ? end - start : kChunk;
+    for (int64_t edge = 0; edge < count; ++edge) {
+      const float* row = packed + static_cast<int64_t>(csr.indices[start + edge]) * row_size;
+      if (prefetch && start + edge + kAhead < csr.num_edges) {
+        const uint32_t next = static_cast<uint32_t>(csr.indices[start + edge + kAhead]);
+        if (next < csr.num_columns) prefetch_row(packed + next * row_size, row_size);
+      }
+      rows[edge] = row + layout.header;
+      Floats positive, negative;
+      edge_weights(row, csr.indices[start + edge], positive, negative);
+      if (kDrop) {
+        const Words bits = mix(splat(bits_of<uint32_t>(row[key_offset]) + own_key) ^ heads);
+        positive = where_kept(bits, threshold, positive);
+        if (kSplit) negative = where_kept(bits, threshold, negative);
+      }
+      weights[edge][0] = positive;
+      if (kSplit) weights[edge][1] = negative;
+    }
+    add_weighted_body<kSplit>(rows, weights, count, layout, group, sums);
+  }
+}
+
+}  // namespace JHGNN_ISA
+}  // namespace jhgnn

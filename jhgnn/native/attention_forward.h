@@ -1,0 +1,157 @@
+// The forward pass of neighbor_attention; see attention.h.
+#pragma once
+
+#include "attention.h"
+
+namespace jhgnn {
+namespace JHGNN_ISA {
+
+// Header of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)), dropout key.
+JHGNN_INLINE int64_t forward_key_offset(const AttentionLayout& layout) { return 3 * layout.padded_heads; }
+
+inline static void pack_sources(const AttentionForward& args, int64_t first, int64_t last) {
+  const AttentionLayout& layout = args.layout;
+  const uint32_t seed_key = mix(args.dropout.seed);
+  for (int64_t source = first; source < last; ++source) {
+    float* row = args.packed + source * layout.row();
+    source_factors(args.logit_src + source * layout.heads, args.largest, layout, args.slope, row,
+                   row + layout.padded_heads, row + 2 * layout.padded_heads);
+    row[forward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(source), seed_key));
+    pack_features(args.z, source, layout, row + layout.header);
+  }
+}
+
+template <int kPeriod, bool kDrop, bool kSplit>
+static void forward_edges_of(const AttentionForward& args, int64_t target, int64_t begin, int64_t end, float* memory) {
+  const AttentionLayout& layout = args.layout;
+  const Accumulator sums(layout, memory);
+  const uint32_t own_key = endpoint_key(static_cast<uint32_t>(target), mix(args.dropout.seed + kGolden));
+  target_factors(args.logit_dst + target * layout.heads, args.largest, layout, args.slope, nullptr, nullptr, sums.bound,
+                 sums.factor, sums.slope_factor);
+  const int64_t padded = layout.padded_heads;
+  for (int64_t group = 0; group < padded; group += kLanes) {
+    const Floats bound = load_repeated<kPeriod>(sums.bound + group);
+    const Floats factor = load_repeated<kPeriod>(sums.factor + group);
+    const Floats slope_factor = load_repeated<kPeriod>(sums.slope_factor + group);
+    Floats sum_positive = load(sums.sum_positive + group), sum_negative = load(sums.sum_negative + group);
+    const auto edge_weights = [&](const float* row, int32_t, Floats& positive, Floats& negative) {
+      const Floats up = load_repeated<kPeriod>(row + padded + group) * factor;
+      const Floats down = load_repeated<kPeriod>(row + 2 * padded + group) * slope_factor;
+      if (kSplit) {
+        const Floats logit = load_repeated<kPeriod>(row + group);
+        positive = where_at_least(logit, bound, up);
+        negative = where_below(logit, bound, down);
+        sum_negative += negative;
+      } else {
+        positive = larger(up, down);  // LeakyReLU(x) = max(x, slope * x)
+      }
+      sum_positive += positive;
+    };
+    walk<kPeriod, kDrop, kSplit>(layout, args.incoming, args.packed, args.dropout, own_key, forward_key_offset(layout),
+                                 args.prefetch, begin, end, group, sums, edge_weights);
+    store(sums.sum_positive + group, sum_positive);
+    store(sums.sum_negative + group, sum_negative);
+  }
+}
+
+// The row once more with one exponential an edge, relative to the largest logit of its own neighbours. Writes stats.
+inline static void forward_unsafe_row(const AttentionForward& args, int64_t target, const Accumulator& sums) {
+  const AttentionLayout& layout = args.layout;
+  const int64_t heads = layout.heads, padded = layout.padded_heads;
+  const int64_t begin = args.incoming.indptr[target], end = args.incoming.indptr[target + 1];
+  const uint32_t own_key = endpoint_key(static_cast<uint32_t>(target), mix(args.dropout.seed + kGolden));
+  float* shifts = args.stats + target * 3 * heads;
+  for (int64_t i = 0; i < layout.body; ++i) sums.positive[i] = sums.negative[i] = 0.0f;
+  for (int64_t h = 0; h < heads; ++h) {
+    const float own = args.logit_dst[target * heads + h];
+    float top = -__builtin_inff();
+    for (int64_t edge = begin; edge < end; ++edge) {
+      const float logit = args.logit_src[args.incoming.indices[edge] * heads + h];
+      top = logit > top ? logit : top;
+    }
+    shifts[h] = leaky_relu(top + own, args.slope);
+    double sum[2] = {0.0, 0.0};
+    for (int64_t edge = begin; edge < end; ++edge) {
+      const float* row = args.packed + args.incoming.indices[edge] * layout.row();
+      const bool is_positive = row[h] >= -own;
+      const float weight = exponential(splat(leaky_relu(row[h] + own, args.slope) - shifts[h]))[0];
+      sum[is_positive ? 0 : 1] += static_cast<double>(weight);
+      const uint32_t source_key = bits_of<uint32_t>(row[forward_key_offset(layout)]);
+      if (edge_bits(source_key, own_key, static_cast<uint32_t>(h)) < args.dropout.threshold) continue;
+      float* to = is_positive ? sums.positive : sums.negative;
+      for (int64_t d = 0; d < layout.width; ++d) to[d * padded + h] += weight * row[layout.header + d * padded + h];
+    }
+    sums.sum_positive[h] = static_cast<float>(sum[0]);
+    sums.sum_negative[h] = static_cast<float>(sum[1]);
+  }
+}
+
+inline static void forward_finish(const AttentionForward& args, int64_t target, float* memory) {
+  const AttentionLayout& layout = args.layout;
+  const Accumulator sums(layout, memory);
+  const int64_t heads = layout.heads, padded = layout.padded_heads;
+  float* stats = args.stats + target * 3 * heads;
+  float* out = args.out + target * heads * layout.width;
+  float* out_positive = args.out_positive ? args.out_positive + target * layout.body : nullptr;
+  if (args.incoming.indptr[target] == args.incoming.indptr[target + 1]) {
+    for (int64_t i = 0; i < 3 * heads; ++i) stats[i] = 0.0f;
+    for (int64_t i = 0; i < heads * layout.width; ++i) out[i] = 0.0f;
+    for (int64_t i = 0; out_positive && i < layout.body; ++i) out_positive[i] = 0.0f;
+    return;
+  }
+  bool safe = true;
+  for (int64_t h = 0; h < heads; ++h) safe &= sums.sum_positive[h] + sums.sum_negative[h] >= kSmallestSum;
+  if (safe) {
+    for (int64_t h = 0; h < heads; ++h) stats[h] = leaky_relu(args.largest[h] - sums.bound[h], args.slope);
+  } else {
+    forward_unsafe_row(args, target, sums);
+  }
+  float* scale = sums.factor;  // not needed any more
+  for (int64_t h = 0; h < heads; ++h) {
+    const float reciprocal = 1.0f / (sums.sum_positive[h] + sums.sum_negative[h]);
+    stats[heads + h] = safe ? reciprocal : -reciprocal;
+    stats[2 * heads + h] = sums.sum_positive[h] * reciprocal;
+    scale[h] = reciprocal * args.dropout.scale;
+  }
+  for (int64_t h = heads; h < padded; ++h) scale[h] = 0.0f;
+  for (int64_t start = 0; start < layout.body; start += padded) {
+    for (int64_t h = 0; h < padded && start + h < layout.body; ++h) {
+      const float positive = sums.positive[start + h] * scale[h];
+      if (out_positive) out_positive[start + h] = positive;
+      sums.positive[start + h] = positive + sums.negative[start + h] * scale[h];
+    }
+  }
+  unpack_features(sums.positive, layout, out);
+}
+
+template <int kPeriod, bool kDrop, bool kSplit>
+static bool forward_rows_of(const AttentionForward& args, int64_t first, int64_t last, float* memory) {
+  const int32_t* indptr = args.incoming.indptr;
+  if (!indices_in_range(args.incoming.indices + indptr[first], indptr[last] - indptr[first], args.incoming.num_columns))
+    return false;
+  for (int64_t target = first; target < last; ++target) {
+    if (indptr[target + 1] - indptr[target] > kPieceEdges) continue;
+    Accumulator(args.layout, memory).clear();
+    forward_edges_of<kPeriod, kDrop, kSplit>(args, target, indptr[target], indptr[target + 1], memory);
+    forward_finish(args, target, memory);
+  }
+  return true;
+}
+
+inline static bool forward_rows(const AttentionForward& args, int64_t first, int64_t last, float* memory) {
+  return for_variant(args.layout.padded_heads, args.dropout.threshold != 0, args.out_positive != nullptr,
+                     [&](auto period, auto drop, auto split) {
+                       return forward_rows_of<period.value, drop.value, split.value>(args, first, last, memory);
+                     });
+}
+
+inline static void forward_edges(const AttentionForward& args, int64_t row, int64_t begin, int64_t end, float* memory) {
+  for_variant(args.layout.padded_heads, args.dropout.threshold != 0, args.out_positive != nullptr,
+              [&](auto period, auto drop, auto split) {
+                forward_edges_of<period.value, drop.value, split.value>(args, row, begin, end, memory);
+                return true;
+              });
+}
+
+}  // namespace JHGNN_ISA
+}  // namespace jhgnn

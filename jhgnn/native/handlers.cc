@@ -1,0 +1,494 @@
+// What XLA calls: checks buffers, cuts the work into tasks on XLA's threads, and runs the kernels of the instruction set.
+#include <algorithm>
+#include <atomic>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "counter_hash.h"
+#include "kernels.h"
+#include "parallel.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace jhgnn {
+namespace {
+
+using Int32s = ffi::Buffer<ffi::S32>;
+using Floats = ffi::Buffer<ffi::F32>;
+using FloatsOut = ffi::ResultBuffer<ffi::F32>;
+using Seed = ffi::Buffer<ffi::U32>;
+
+constexpr int64_t kTaskWork = 32768;      // edges, with kRowWork more a row
+constexpr int64_t kRowWork = 8;           // a row costs about as much as so many edges
+constexpr int64_t kVertexBlock = 1024;    // vertices a task where there are no edges
+constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
+
+ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
+
+std::string text(ffi::Span<const int64_t> dimensions) {
+  std::string joined = "[";
+  for (int64_t size : dimensions) joined += (joined.size() > 1 ? ", " : "") + std::to_string(size);
+  return joined + "]";
+}
+
+// Whether a buffer has these dimensions.
+template <typename Buffer>
+bool has_shape(const Buffer& buffer, std::initializer_list<int64_t> shape) {
+  const auto dimensions = buffer.dimensions();
+  return std::equal(dimensions.begin(), dimensions.end(), shape.begin(), shape.end());
+}
+
+#define JHGNN_CHECK_SHAPE(buffer, ...)                                                              \
+  do {                                                                                              \
+    if (!has_shape(buffer, {__VA_ARGS__})) {                                                        \
+      return invalid(#buffer " is " + text((buffer).dimensions()) + "; need [" #__VA_ARGS__ "]");   \
+    }                                                                                               \
+  } while (false)
+
+#define JHGNN_RETURN_IF_ERROR(call)                               \
+  do {                                                            \
+    if (ffi::Error error = (call); error.failure()) return error; \
+  } while (false)
+
+// Checks everything of compressed rows but the range of the indices, which the kernels check as they go.
+ffi::Error csr_view(const Int32s& indptr, const Int32s& indices, int64_t num_columns, CsrView* view) {
+  if (indptr.dimensions().size() != 1 || indices.dimensions().size() != 1 || indptr.dimensions()[0] < 1) {
+    return invalid("indptr " + text(indptr.dimensions()) + " and indices " + text(indices.dimensions()) +
+                   " of a graph must be vectors, indptr of one element at least");
+  }
+  *view = {indptr.typed_data(), indices.typed_data(), indptr.dimensions()[0] - 1, indices.dimensions()[0], num_columns};
+  const int32_t* offsets = view->indptr;
+  bool ascending = true;
+  for (int64_t row = 0; row < view->num_rows; ++row) ascending &= offsets[row] <= offsets[row + 1];
+  if (!ascending || offsets[0] != 0 || offsets[view->num_rows] != view->num_edges) {
+    return invalid("malformed graph: indptr must ascend from 0 to the number of edges, " +
+                   std::to_string(view->num_edges) + "; it goes from " + std::to_string(offsets[0]) + " to " +
+                   std::to_string(offsets[view->num_rows]) + (ascending ? "" : " and descends in between"));
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error out_of_range(const CsrView& csr) {
+  return invalid("malformed graph: an index is outside 0 to " + std::to_string(csr.num_columns - 1));
+}
+
+ffi::Error features_of(const ffi::AnyBuffer& buffer, Features* features) {
+  switch (buffer.element_type()) {
+    case ffi::F32:
+      *features = {buffer.untyped_data(), Element::kFloat32};
+      return ffi::Error::Success();
+    case ffi::BF16:
+      *features = {buffer.untyped_data(), Element::kBfloat16};
+      return ffi::Error::Success();
+    default:
+      return invalid("the native kernels take float32 and bfloat16 features");
+  }
+}
+
+ffi::Error check_kernels() {
+  return kernels() ? ffi::Error::Success()
+                   : invalid("JHGNN_INSTRUCTION_SET names none that this processor and build have (avx512, avx2, baseline)");
+}
+
+// Rows that belong to each task: about kTaskWork edges, wherever rows end.
+std::vector<int64_t> row_blocks(const CsrView& csr) {
+  const int64_t work = csr.num_edges + kRowWork * csr.num_rows;
+  const int64_t blocks = std::max<int64_t>(1, work / kTaskWork);
+  std::vector<int64_t> borders = {0};
+  for (int64_t block = 1; block < blocks; ++block) {
+    const int64_t before = work / blocks * block;
+    int64_t low = borders.back(), high = csr.num_rows;  // the first row with at least that much work before it
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (csr.indptr[middle] + kRowWork * middle < before) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    borders.push_back(low);
+  }
+  borders.push_back(csr.num_rows);
+  return borders;
+}
+
+struct Piece {
+  int64_t row, begin, end;
+};
+
+std::vector<Piece> hub_pieces(const CsrView& csr) {
+  std::vector<Piece> pieces;
+  for (int64_t row = 0; row < csr.num_rows; ++row) {
+    const int64_t begin = csr.indptr[row], end = csr.indptr[row + 1];
+    if (end - begin <= kPieceEdges) continue;
+    for (int64_t at = begin; at < end; at += kPieceEdges) pieces.push_back({row, at, std::min(at + kPieceEdges, end)});
+  }
+  return pieces;
+}
+
+// Runs `rows(first, last, accumulator)` over blocks of rows, and hubs in pieces by `edges(piece, accumulator)`, whose
+// accumulators are added in order over `summed` floats before `finish(row, accumulator)`. The result does not depend on
+// the number of threads. False: an index is out of range.
+template <typename Rows, typename Edges, typename Finish>
+bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t accumulator_size, int64_t summed, const Rows& rows,
+              const Edges& edges, const Finish& finish) {
+  const std::vector<int64_t> borders = row_blocks(csr);
+  const std::vector<Piece> pieces = hub_pieces(csr);
+  std::vector<float> partial(pieces.size() * accumulator_size, 0.0f);
+  std::atomic<bool> valid{true};
+  const int64_t num_pieces = static_cast<int64_t>(pieces.size());
+  parallel_for(pool, num_pieces + static_cast<int64_t>(borders.size()) - 1, [&](int64_t task) {
+    if (task < num_pieces) {
+      const Piece& piece = pieces[task];
+      if (kernels()->indices_in_range(csr.indices + piece.begin, piece.end - piece.begin, csr.num_columns)) {
+        edges(piece, partial.data() + task * accumulator_size);
+      } else {
+        valid.store(false, std::memory_order_relaxed);
+      }
+      return;
+    }
+    const int64_t block = task - num_pieces;
+    if (borders[block] == borders[block + 1]) return;
+    std::vector<float> accumulator(accumulator_size);
+    if (!rows(borders[block], borders[block + 1], accumulator.data())) valid.store(false, std::memory_order_relaxed);
+  });
+  if (!valid.load(std::memory_order_relaxed)) return false;
+  for (int64_t first = 0, next; first < num_pieces; first = next) {
+    float* sums = partial.data() + first * accumulator_size;
+    for (next = first + 1; next < num_pieces && pieces[next].row == pieces[first].row; ++next) {
+      const float* more = partial.data() + next * accumulator_size;
+      for (int64_t i = 0; i < summed; ++i) sums[i] += more[i];
+    }
+    finish(pieces[first].row, sums);
+  }
+  return true;
+}
+
+template <typename Rows>
+bool run_blocks(ffi::ThreadPool& pool, const CsrView& csr, const Rows& rows) {
+  const std::vector<int64_t> borders = row_blocks(csr);
+  std::atomic<bool> valid{true};
+  parallel_for(pool, static_cast<int64_t>(borders.size()) - 1, [&](int64_t block) {
+    if (!rows(borders[block], borders[block + 1])) valid.store(false, std::memory_order_relaxed);
+  });
+  return valid.load(std::memory_order_relaxed);
+}
+
+template <typename Body>
+void run_vertices(ffi::ThreadPool& pool, int64_t count, const Body& body) {
+  parallel_for(pool, (count + kVertexBlock - 1) / kVertexBlock, [&](int64_t block) {
+    body(block * kVertexBlock, std::min(count, (block + 1) * kVertexBlock));
+  });
+}
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Kept in step with `attention_row_size` of jhgnn/ops/neighbor_attention/native.py, which allocates the buffers.
+AttentionLayout attention_layout(int64_t heads, int64_t width) {
+  const int64_t padded = heads <= 2 ? heads : heads <= 4 ? 4 : heads <= 8 ? 8 : round_up(heads, 16);
+  return {heads, width, padded, round_up(padded * width, 16), round_up(4 * padded + 2, 16)};
+}
+
+std::vector<float> largest_logits(ffi::ThreadPool& pool, const float* logits, int64_t count,
+                                  const AttentionLayout& layout) {
+  const int64_t blocks = (count + kVertexBlock - 1) / kVertexBlock, heads = layout.heads;
+  std::vector<float> partial(std::max<int64_t>(1, blocks) * heads, -std::numeric_limits<float>::infinity());
+  run_vertices(pool, count, [&](int64_t first, int64_t last) {
+    kernels()->largest_of_heads(logits, first, last, heads, partial.data() + first / kVertexBlock * heads);
+  });
+  std::vector<float> largest(layout.padded_heads, 0.0f);
+  for (int64_t head = 0; head < heads; ++head) {
+    largest[head] = partial[head];
+    for (int64_t block = 1; block < blocks; ++block) largest[head] = std::max(largest[head], partial[block * heads + head]);
+  }
+  return largest;
+}
+
+ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer z, Floats logit_src,
+                             Floats logit_dst, Seed seed, float slope, uint32_t threshold, float scale, FloatsOut out,
+                             FloatsOut out_positive, FloatsOut stats, FloatsOut packed) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (z.dimensions().size() != 3) return invalid("z must be [sources, heads, width], not " + text(z.dimensions()));
+  const int64_t sources = z.dimensions()[0], heads = z.dimensions()[1], width = z.dimensions()[2];
+  AttentionForward args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, sources, &args.incoming));
+  const int64_t targets = args.incoming.num_rows;
+  args.layout = attention_layout(heads, width);
+  const int64_t body = args.layout.body, row_size = args.layout.row();
+  const bool split = out_positive->element_count() > 0 || targets == 0;
+  JHGNN_CHECK_SHAPE(logit_src, sources, heads);
+  JHGNN_CHECK_SHAPE(logit_dst, targets, heads);
+  JHGNN_CHECK_SHAPE(*out, targets, heads, width);
+  if (split) JHGNN_CHECK_SHAPE(*out_positive, targets, body);
+  JHGNN_CHECK_SHAPE(*stats, targets, 3, heads);
+  JHGNN_CHECK_SHAPE(*packed, sources, row_size);
+  if (seed.element_count() != 1) return invalid("the dropout seed must be one uint32");
+  JHGNN_RETURN_IF_ERROR(features_of(z, &args.z));
+  args.logit_src = logit_src.typed_data();
+  args.logit_dst = logit_dst.typed_data();
+  args.packed = packed->typed_data();
+  args.slope = slope;
+  args.dropout = {threshold, seed.typed_data()[0], scale};
+  args.prefetch = sources * row_size * 4 > kPrefetchBytes;
+  args.out = out->typed_data();
+  args.out_positive = split ? out_positive->typed_data() : nullptr;
+  args.stats = stats->typed_data();
+  const std::vector<float> largest = largest_logits(pool, args.logit_src, sources, args.layout);
+  args.largest = largest.data();
+  run_vertices(pool, sources, [&](int64_t first, int64_t last) { kernels()->pack_sources(args, first, last); });
+  const int64_t size = kernels()->accumulator_size(args.layout);
+  const int64_t summed = 2 * body + 2 * std::max<int64_t>(16, args.layout.padded_heads);
+  const bool valid = run_rows(
+      pool, args.incoming, size, summed,
+      [&](int64_t first, int64_t last, float* sums) { return kernels()->forward_rows(args, first, last, sums); },
+      [&](const Piece& piece, float* sums) { kernels()->forward_edges(args, piece.row, piece.begin, piece.end, sums); },
+      [&](int64_t row, float* sums) { kernels()->forward_finish(args, row, sums); });
+  return valid ? ffi::Error::Success() : out_of_range(args.incoming);
+}
+
+ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer z, Floats logit_src,
+                              Floats logit_dst, Seed seed, Floats out, Floats out_positive, Floats stats,
+                              ffi::AnyBuffer cotangent, float slope, uint32_t threshold, float scale, FloatsOut d_z,
+                              FloatsOut d_logit_src, FloatsOut d_logit_dst, FloatsOut packed) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (z.dimensions().size() != 3) return invalid("z must be [sources, heads, width], not " + text(z.dimensions()));
+  if (logit_dst.dimensions().size() != 2) return invalid("logit_dst must be [targets, heads]");
+  const int64_t sources = z.dimensions()[0], heads = z.dimensions()[1], width = z.dimensions()[2];
+  const int64_t targets = logit_dst.dimensions()[0];
+  AttentionBackward args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, targets, &args.outgoing));
+  args.layout = attention_layout(heads, width);
+  const int64_t body = args.layout.body, row_size = args.layout.row();
+  if (args.outgoing.num_rows != sources) return invalid("the out-edges have another number of sources than z");
+  JHGNN_CHECK_SHAPE(logit_src, sources, heads);
+  JHGNN_CHECK_SHAPE(logit_dst, targets, heads);
+  JHGNN_CHECK_SHAPE(out, targets, heads, width);
+  JHGNN_CHECK_SHAPE(out_positive, targets, body);
+  JHGNN_CHECK_SHAPE(stats, targets, 3, heads);
+  JHGNN_CHECK_SHAPE(cotangent, targets, heads, width);
+  JHGNN_CHECK_SHAPE(*d_z, sources, heads, width);
+  JHGNN_CHECK_SHAPE(*d_logit_src, sources, heads);
+  JHGNN_CHECK_SHAPE(*d_logit_dst, targets, heads);
+  JHGNN_CHECK_SHAPE(*packed, targets, row_size);
+  if (seed.element_count() != 1) return invalid("the dropout seed must be one uint32");
+  JHGNN_RETURN_IF_ERROR(features_of(z, &args.z));
+  JHGNN_RETURN_IF_ERROR(features_of(cotangent, &args.cotangent));
+  args.num_targets = targets;
+  args.logit_src = logit_src.typed_data();
+  args.logit_dst = logit_dst.typed_data();
+  args.out = out.typed_data();
+  args.out_positive = out_positive.typed_data();
+  args.stats = stats.typed_data();
+  args.packed = packed->typed_data();
+  args.slope = slope;
+  args.dropout = {threshold, seed.typed_data()[0], scale};
+  args.prefetch = targets * row_size * 4 > kPrefetchBytes;
+  args.d_z = d_z->typed_data();
+  args.d_logit_src = d_logit_src->typed_data();
+  args.d_logit_dst = d_logit_dst->typed_data();
+  const std::vector<float> largest = largest_logits(pool, args.logit_src, sources, args.layout);
+  args.largest = largest.data();
+  std::atomic<bool> any_unsafe{false};
+  run_vertices(pool, targets, [&](int64_t first, int64_t last) {
+    if (kernels()->pack_targets(args, first, last)) any_unsafe.store(true, std::memory_order_relaxed);
+  });
+  args.any_unsafe = any_unsafe.load(std::memory_order_relaxed);
+  const int64_t size = kernels()->accumulator_size(args.layout);
+  const int64_t summed = 2 * body + 2 * std::max<int64_t>(16, args.layout.padded_heads);
+  const bool valid = run_rows(
+      pool, args.outgoing, size, summed,
+      [&](int64_t first, int64_t last, float* sums) { return kernels()->backward_rows(args, first, last, sums); },
+      [&](const Piece& piece, float* sums) { kernels()->backward_edges(args, piece.row, piece.begin, piece.end, sums); },
+      [&](int64_t row, float* sums) { kernels()->backward_finish(args, row, sums); });
+  return valid ? ffi::Error::Success() : out_of_range(args.outgoing);
+}
+
+ffi::Error row_sum(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats values, Floats index_scale,
+                   ffi::AnyBuffer x, bool mean, bool weighted, bool scaled, ffi::Result<ffi::AnyBuffer> out) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (x.dimensions().size() != 2) return invalid("x must be [columns, width], not " + text(x.dimensions()));
+  const int64_t columns = x.dimensions()[0], width = x.dimensions()[1];
+  RowSum args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, columns, &args.rows));
+  const int64_t rows = args.rows.num_rows, edges = args.rows.num_edges;
+  if (weighted) JHGNN_CHECK_SHAPE(values, edges);
+  if (scaled) JHGNN_CHECK_SHAPE(index_scale, columns);
+  JHGNN_CHECK_SHAPE(*out, rows, width);
+  if (out->element_type() != x.element_type()) return invalid("x and the result have different element types");
+  JHGNN_RETURN_IF_ERROR(features_of(x, &args.x));
+  args.width = width;
+  args.values = weighted ? values.typed_data() : nullptr;
+  args.index_scale = scaled ? index_scale.typed_data() : nullptr;
+  args.mean = mean;
+  args.prefetch = static_cast<int64_t>(x.size_bytes()) > kPrefetchBytes;
+  args.out = out->untyped_data();
+  const bool valid = run_rows(
+      pool, args.rows, width, width,
+      [&](int64_t first, int64_t last, float*) { return kernels()->sum_rows(args, first, last); },
+      [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
+      [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
+  return valid ? ffi::Error::Success() : out_of_range(args.rows);
+}
+
+ffi::Error edge_dot(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer x, ffi::AnyBuffer row_side,
+                    FloatsOut out) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (x.dimensions().size() != 2) return invalid("x must be [columns, width], not " + text(x.dimensions()));
+  const int64_t columns = x.dimensions()[0], width = x.dimensions()[1];
+  EdgeDot args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, columns, &args.rows));
+  const int64_t rows = args.rows.num_rows, edges = args.rows.num_edges;
+  JHGNN_CHECK_SHAPE(row_side, rows, width);
+  JHGNN_CHECK_SHAPE(*out, edges);
+  if (row_side.element_type() != x.element_type()) return invalid("x and row_side have different element types");
+  JHGNN_RETURN_IF_ERROR(features_of(x, &args.x));
+  JHGNN_RETURN_IF_ERROR(features_of(row_side, &args.row_side));
+  args.width = width;
+  args.out = out->typed_data();
+  const bool valid = run_blocks(pool, args.rows, [&](int64_t first, int64_t last) { return kernels()->dot_rows(args, first, last); });
+  return valid ? ffi::Error::Success() : out_of_range(args.rows);
+}
+
+ffi::Error row_max(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer x, FloatsOut out,
+                   FloatsOut counts) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (x.dimensions().size() != 2) return invalid("x must be [columns, width], not " + text(x.dimensions()));
+  const int64_t columns = x.dimensions()[0], width = x.dimensions()[1];
+  RowMax args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, columns, &args.rows));
+  const int64_t rows = args.rows.num_rows;
+  JHGNN_CHECK_SHAPE(*out, rows, width);
+  JHGNN_CHECK_SHAPE(*counts, rows, width);
+  JHGNN_RETURN_IF_ERROR(features_of(x, &args.x));
+  args.width = width;
+  args.out = out->typed_data();
+  args.counts = counts->typed_data();
+  const bool valid = run_blocks(pool, args.rows, [&](int64_t first, int64_t last) { return kernels()->max_rows(args, first, last); });
+  return valid ? ffi::Error::Success() : out_of_range(args.rows);
+}
+
+ffi::Error row_max_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer x, Floats out,
+                            Floats shares, FloatsOut d_x) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (x.dimensions().size() != 2 || out.dimensions().size() != 2) return invalid("x and out must be matrices");
+  const int64_t rows = x.dimensions()[0], width = x.dimensions()[1], columns = out.dimensions()[0];
+  RowMaxBackward args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, columns, &args.outgoing));
+  if (args.outgoing.num_rows != rows) return invalid("the out-edges have another number of sources than x");
+  JHGNN_CHECK_SHAPE(out, columns, width);
+  JHGNN_CHECK_SHAPE(shares, columns, width);
+  JHGNN_CHECK_SHAPE(*d_x, rows, width);
+  JHGNN_RETURN_IF_ERROR(features_of(x, &args.x));
+  args.width = width;
+  args.out = out.typed_data();
+  args.shares = shares.typed_data();
+  args.d_x = d_x->typed_data();
+  const bool valid = run_blocks(pool, args.outgoing, [&](int64_t first, int64_t last) { return kernels()->max_backward_rows(args, first, last); });
+  return valid ? ffi::Error::Success() : out_of_range(args.outgoing);
+}
+
+}  // namespace
+}  // namespace jhgnn
+
+// All else is hidden.
+#pragma GCC visibility push(default)
+
+extern "C" {
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_attention_forward, jhgnn::attention_forward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()     // indptr
+                                  .Arg<jhgnn::Int32s>()     // indices
+                                  .Arg<ffi::AnyBuffer>()    // z
+                                  .Arg<jhgnn::Floats>()     // logit_src
+                                  .Arg<jhgnn::Floats>()     // logit_dst
+                                  .Arg<jhgnn::Seed>()       // seed
+                                  .Attr<float>("slope")
+                                  .Attr<uint32_t>("threshold")
+                                  .Attr<float>("scale")
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // out
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // out_positive
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // stats
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // packed
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_attention_backward, jhgnn::attention_backward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()     // indptr
+                                  .Arg<jhgnn::Int32s>()     // indices
+                                  .Arg<ffi::AnyBuffer>()    // z
+                                  .Arg<jhgnn::Floats>()     // logit_src
+                                  .Arg<jhgnn::Floats>()     // logit_dst
+                                  .Arg<jhgnn::Seed>()       // seed
+                                  .Arg<jhgnn::Floats>()     // out
+                                  .Arg<jhgnn::Floats>()     // out_positive
+                                  .Arg<jhgnn::Floats>()     // stats
+                                  .Arg<ffi::AnyBuffer>()    // cotangent
+                                  .Attr<float>("slope")
+                                  .Attr<uint32_t>("threshold")
+                                  .Attr<float>("scale")
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // d_z
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // d_logit_src
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // d_logit_dst
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // packed
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_sum, jhgnn::row_sum,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()   // indptr
+                                  .Arg<jhgnn::Int32s>()   // indices
+                                  .Arg<jhgnn::Floats>()   // values
+                                  .Arg<jhgnn::Floats>()   // index_scale
+                                  .Arg<ffi::AnyBuffer>()  // x
+                                  .Attr<bool>("mean")
+                                  .Attr<bool>("weighted")
+                                  .Attr<bool>("scaled")
+                                  .Ret<ffi::AnyBuffer>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_edge_dot, jhgnn::edge_dot,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()   // indptr
+                                  .Arg<jhgnn::Int32s>()   // indices
+                                  .Arg<ffi::AnyBuffer>()  // x
+                                  .Arg<ffi::AnyBuffer>()  // row_side
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_max, jhgnn::row_max,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()   // indptr
+                                  .Arg<jhgnn::Int32s>()   // indices
+                                  .Arg<ffi::AnyBuffer>()  // x
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // out
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // counts
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_max_backward, jhgnn::row_max_backward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()   // indptr
+                                  .Arg<jhgnn::Int32s>()   // indices
+                                  .Arg<ffi::AnyBuffer>()  // x
+                                  .Arg<jhgnn::Floats>()   // out
+                                  .Arg<jhgnn::Floats>()   // shares
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // d_x
+
+const char* jhgnn_instruction_set() { return jhgnn::kernels() ? jhgnn::kernels()->name : "none"; }
+
+// For the test that holds counter_hash.h against jhgnn/counter_hash.py.
+void jhgnn_edge_bits(uint32_t seed, const uint32_t* senders, const uint32_t* receivers, const uint32_t* heads,
+                     int64_t count, uint32_t* bits) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t sender_key = jhgnn::endpoint_key(senders[i], jhgnn::mix(seed));
+    const uint32_t receiver_key = jhgnn::endpoint_key(receivers[i], jhgnn::mix(seed + jhgnn::kGolden));
+    bits[i] = jhgnn::edge_bits(sender_key, receiver_key, heads[i]);
+  }
+}
+
+}  // extern "C"
+
+#pragma GCC visibility pop

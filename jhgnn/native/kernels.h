@@ -1,0 +1,149 @@
+// The kernels of one instruction set as a table of functions, and what they are given. No XLA here.
+#pragma once
+
+#include <cstdint>
+
+namespace jhgnn {
+
+// Rows of neighbours. `indptr` has been checked (0, ascending, ends at num_edges); indices are checked by the kernels,
+// block by block, just before they are followed, when their cache lines are needed anyway.
+struct CsrView {
+  const int32_t* indptr;
+  const int32_t* indices;
+  int64_t num_rows, num_edges, num_columns;
+};
+
+// Element types of features; sums are always float32.
+enum class Element { kFloat32, kBfloat16 };
+
+struct Features {
+  const void* data;
+  Element element;
+};
+
+// How neighbor_attention lays a vertex out: a header of per-head factors, then its features with heads innermost,
+// [width, padded_heads], so that one vector of weights fits every vector of features. All in floats.
+struct AttentionLayout {
+  int64_t heads, width;
+  int64_t padded_heads;  // 1, 2, 4, 8 or a multiple of 16
+  int64_t body;          // padded_heads * width, rounded up to 16
+  int64_t header;        // 4 * padded_heads + 2 (dropout key, flag), rounded up to 16
+  int64_t row() const { return header + body; }
+};
+
+struct Dropout {
+  uint32_t threshold;  // an edge is dropped where its bits are below; 0: no dropout
+  uint32_t seed;
+  float scale;  // of what is kept: 1 / (1 - rate)
+};
+
+struct AttentionForward {
+  CsrView incoming;
+  AttentionLayout layout;
+  Features z;                // [sources, heads, width]
+  const float* logit_src;    // [sources, heads]
+  const float* logit_dst;    // [targets, heads]
+  const float* largest;      // [padded_heads]: of logit_src over all sources
+  float* packed;             // [sources, layout.row()]
+  float slope;
+  Dropout dropout;
+  bool prefetch;
+  float* out;           // [targets, heads, width]
+  float* out_positive;  // [targets, layout.body], or null: the part of out from edges whose logit is >= 0
+  float* stats;         // [targets, 3, heads]: shift, 1 / sum (negative: see attention.h), share of positive edges
+};
+
+struct AttentionBackward {
+  CsrView outgoing;
+  AttentionLayout layout;
+  int64_t num_targets;
+  Features z;
+  const float* logit_src;
+  const float* logit_dst;
+  const float* largest;
+  const float* out;
+  const float* out_positive;
+  const float* stats;
+  Features cotangent;  // [targets, heads, width]
+  float* packed;       // [targets, layout.row()]
+  float slope;
+  Dropout dropout;
+  bool prefetch;
+  bool any_unsafe;
+  float* d_z;          // [sources, heads, width]
+  float* d_logit_src;  // [sources, heads]
+  float* d_logit_dst;  // [targets, heads]
+};
+
+struct RowSum {
+  CsrView rows;
+  int64_t width;
+  Features x;                // [num_columns, width]
+  const float* values;       // [num_edges] factors of the edges, or null
+  const float* index_scale;  // [num_columns] factors of x's rows, or null
+  bool mean;                 // divide by the number of neighbours
+  bool prefetch;
+  void* out;  // [num_rows, width], x's element type
+};
+
+struct EdgeDot {
+  CsrView rows;
+  int64_t width;
+  Features x;         // [num_columns, width]
+  Features row_side;  // [num_rows, width]
+  float* out;         // [num_edges]: x[index] . row_side[row]
+};
+
+struct RowMax {
+  CsrView rows;
+  int64_t width;
+  Features x;
+  float* out;     // [num_rows, width], 0 for empty rows
+  float* counts;  // [num_rows, width]: how many edges reach the maximum
+};
+
+struct RowMaxBackward {
+  CsrView outgoing;
+  int64_t width;
+  Features x;           // [num_rows, width]
+  const float* out;     // [num_columns, width]
+  const float* shares;  // [num_columns, width]: the cotangent divided by the counts
+  float* d_x;           // [num_rows, width]
+};
+
+// Functions over a range of rows answer false when an index is out of range. Those over a piece of one row's edges add
+// to an accumulator of accumulator_size floats, zero at first; `finish` turns it into the row's results. Rows of more
+// than kPieceEdges edges are left to them. `pack_targets` answers whether any target is unsafe.
+struct Kernels {
+  const char* name;
+
+  bool (*indices_in_range)(const int32_t* indices, int64_t count, int64_t num_columns);
+
+  void (*largest_of_heads)(const float* logits, int64_t first, int64_t last, int64_t heads, float* largest);
+  int64_t (*accumulator_size)(const AttentionLayout&);
+  void (*pack_sources)(const AttentionForward&, int64_t first, int64_t last);
+  bool (*forward_rows)(const AttentionForward&, int64_t first, int64_t last, float* accumulator);
+  void (*forward_edges)(const AttentionForward&, int64_t row, int64_t begin, int64_t end, float* accumulator);
+  void (*forward_finish)(const AttentionForward&, int64_t row, float* accumulator);
+  bool (*pack_targets)(const AttentionBackward&, int64_t first, int64_t last);
+  bool (*backward_rows)(const AttentionBackward&, int64_t first, int64_t last, float* accumulator);
+  void (*backward_edges)(const AttentionBackward&, int64_t row, int64_t begin, int64_t end, float* accumulator);
+  void (*backward_finish)(const AttentionBackward&, int64_t row, float* accumulator);
+
+  bool (*sum_rows)(const RowSum&, int64_t first, int64_t last);
+  void (*sum_edges)(const RowSum&, int64_t begin, int64_t end, float* accumulator);
+  void (*sum_finish)(const RowSum&, int64_t row, const float* accumulator);
+
+  bool (*dot_rows)(const EdgeDot&, int64_t first, int64_t last);
+  bool (*max_rows)(const RowMax&, int64_t first, int64_t last);
+  bool (*max_backward_rows)(const RowMaxBackward&, int64_t first, int64_t last);
+};
+
+// A row with more edges than this is cut into pieces of as many, summed side by side and added in order, so that one
+// hub does not hold up a thread and the result does not depend on how many threads there are.
+constexpr int64_t kPieceEdges = 16384;
+
+// The best that this processor runs, or the one that JHGNN_INSTRUCTION_SET names (null if that one is not to be had).
+const Kernels* kernels();
+
+}  // namespace jhgnn

@@ -1,0 +1,151 @@
+// Sums and means of neighbours' rows, weighted or not: neighbor_mean, neighbor_sum and sparse_matmul, and their gradients
+// over the transposed edges. The columns of a row are summed in registers, up to kBlock vectors at a time.
+#pragma once
+
+#include "csr.h"
+#include "features.h"
+#include "kernels.h"
+
+namespace jhgnn {
+namespace JHGNN_ISA {
+
+constexpr int kBlock = kLanes == 16 ? 8 : 4;  // vectors: half of the registers at most
+constexpr int64_t kSumAhead = 16;             // edges
+
+// sums[kVectors] = sum over edges of factor * x[index, offset ...]. The last vector may begin early, so that it ends with
+// the row: columns that two vectors cover are summed twice, in the same order.
+template <int kVectors, typename T, typename Factor>
+JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int64_t end, int64_t offset,
+                              int64_t last_offset, const Factor& factor, Floats* sums) {
+  const int32_t* indices = args.rows.indices;
+  for (int v = 0; v < kVectors; ++v) sums[v] = Floats{};
+  const int64_t width = args.width;
+  for (int64_t edge = begin; edge < end; ++edge) {
+    if (args.prefetch && edge + kSumAhead < args.rows.num_edges) {
+      const int64_t next = static_cast<uint32_t>(indices[edge + kSumAhead]);
+      if (next < args.rows.num_columns) {
+        const char* ahead = reinterpret_cast<const char*>(x + next * width + offset);
+        for (int64_t byte = 0; byte < int64_t{sizeof(T)} * kLanes * kVectors; byte += 64) __builtin_prefetch(ahead + byte);
+      }
+    }
+    const int64_t index = indices[edge];
+    const T* row = x + index * width;
+    const Floats times = factor(edge, index);
+    for (int v = 0; v < kVectors - 1; ++v) sums[v] += times * load_features(row + offset + v * kLanes);
+    sums[kVectors - 1] += times * load_features(row + last_offset);
+  }
+}
+
+// Calls emit(offset, vector) for the columns of one row's sum.
+template <typename T, typename Factor, typename Emit>
+JHGNN_INLINE void sum_wide_row(const RowSum& args, const T* x, int64_t begin, int64_t end, const Factor& factor,
+                               const Emit& emit) {
+  const int64_t width = args.width;
+  Floats sums[kBlock];
+  for (int64_t offset = 0; offset < width; offset += kBlock * kLanes) {
+    const int64_t rest = width - offset < kBlock * kLanes ? width - offset : kBlock * kLanes;
+    const int64_t vectors = (rest + kLanes - 1) / kLanes;
+    const int64_t last = offset + rest - kLanes;
+    switch (vectors) {
+      case 1: sum_columns<1>(args, x, begin, end, offset, last, factor, sums); break;
+      case 2: sum_columns<2>(args, x, begin, end, offset, last, factor, sums); break;
+      case 3: sum_columns<3>(args, x, begin, end, offset, last, factor, sums); break;
+      case 4: sum_columns<4>(args, x, begin, end, offset, last, factor, sums); break;
+      default:
+        if constexpr (kBlock == 8) {
+          switch (vectors) {
+            case 5: sum_columns<5>(args, x, begin, end, offset, last, factor, sums); break;
+            case 6: sum_columns<6>(args, x, begin, end, offset, last, factor, sums); break;
+            case 7: sum_columns<7>(args, x, begin, end, offset, last, factor, sums); break;
+            default: sum_columns<8>(args, x, begin, end, offset, last, factor, sums); break;
+          }
+        }
+    }
+    for (int64_t v = 0; v + 1 < vectors; ++v) emit(offset + v * kLanes, sums[v]);
+    emit(last, sums[vectors - 1]);
+  }
+}
+
+// Rows narrower than a vector: up to kLanes - 1 columns.
+template <typename T, typename Factor>
+JHGNN_INLINE void sum_narrow_row(const RowSum& args, const T* x, int64_t begin, int64_t end, const Factor& factor,
+                                 float* sums) {
+  const int64_t width = args.width;
+  for (int64_t column = 0; column < width; ++column) sums[column] = 0.0f;
+  for (int64_t edge = begin; edge < end; ++edge) {
+    const int64_t index = args.rows.indices[edge];
+    const float times = factor(edge, index)[0];
+    const T* row = x + index * width;
+    for (int64_t column = 0; column < width; ++column) sums[column] += times * to_float(row[column]);
+  }
+}
+
+// Calls body(x, factor) with the types that the arguments ask for; factor(edge, index) is the weight of an edge.
+template <typename Body>
+JHGNN_INLINE void with_factor(const RowSum& args, const Body& body) {
+  const float *values = args.values, *scale = args.index_scale;
+  for_element(args.x, [&](const auto* x) {
+    if (values && scale) {
+      body(x, [=](int64_t edge, int64_t index) __attribute__((always_inline)) { return splat(values[edge] * scale[index]); });
+    } else if (values) {
+      body(x, [=](int64_t edge, int64_t) __attribute__((always_inline)) { return splat(values[edge]); });
+    } else if (scale) {
+      body(x, [=](int64_t, int64_t index) __attribute__((always_inline)) { return splat(scale[index]); });
+    } else {
+      body(x, [](int64_t, int64_t) __attribute__((always_inline)) { return splat(1.0f); });
+    }
+  });
+}
+
+template <typename T, typename Factor>
+JHGNN_INLINE void sum_row(const RowSum& args, const T* x, int64_t row, const Factor& factor) {
+  const int64_t begin = args.rows.indptr[row], end = args.rows.indptr[row + 1], width = args.width;
+  const float scale = args.mean && end > begin ? 1.0f / static_cast<float>(end - begin) : 1.0f;
+  T* out = static_cast<T*>(args.out) + row * width;
+  if (width >= kLanes) {
+    sum_wide_row(args, x, begin, end, factor,
+                 [&](int64_t offset, Floats sums) __attribute__((always_inline)) { store_features(out + offset, sums * scale); });
+  } else {
+    float sums[kLanes];
+    sum_narrow_row(args, x, begin, end, factor, sums);
+    for (int64_t column = 0; column < width; ++column) put(out + column, sums[column] * scale);
+  }
+}
+
+inline static bool sum_rows(const RowSum& args, int64_t first, int64_t last) {
+  const int32_t* indptr = args.rows.indptr;
+  if (!indices_in_range(args.rows.indices + indptr[first], indptr[last] - indptr[first], args.rows.num_columns))
+    return false;
+  with_factor(args, [&](const auto* x, const auto& factor) {
+    for (int64_t row = first; row < last; ++row) {
+      if (indptr[row + 1] - indptr[row] <= kPieceEdges) sum_row(args, x, row, factor);
+    }
+  });
+  return true;
+}
+
+// Writes the sum of one piece of a row; accumulator [width].
+inline static void sum_edges(const RowSum& args, int64_t begin, int64_t end, float* accumulator) {
+  with_factor(args, [&](const auto* x, const auto& factor) {
+    if (args.width >= kLanes) {
+      sum_wide_row(args, x, begin, end, factor, [&](int64_t offset, Floats sums) __attribute__((always_inline)) {
+        store(accumulator + offset, sums);
+      });
+    } else {
+      sum_narrow_row(args, x, begin, end, factor, accumulator);
+    }
+  });
+}
+
+inline static void sum_finish(const RowSum& args, int64_t row, const float* accumulator) {
+  const int64_t count = args.rows.indptr[row + 1] - args.rows.indptr[row];
+  const float scale = args.mean && count > 0 ? 1.0f / static_cast<float>(count) : 1.0f;
+  for_element(args.x, [&](const auto* x) {
+    auto* out = const_cast<std::remove_const_t<std::remove_pointer_t<decltype(x)>>*>(
+                    static_cast<decltype(x)>(args.out)) + row * args.width;
+    for (int64_t column = 0; column < args.width; ++column) put(out + column, accumulator[column] * scale);
+  });
+}
+
+}  // namespace JHGNN_ISA
+}  // namespace jhgnn

@@ -1,0 +1,134 @@
+// Vectors of one instruction set, chosen by the flags that a file is compiled with.
+//
+// Every function is always inlined and stands in a namespace named for the instruction set: a linker that merged two
+// copies of one inline function could otherwise keep the copy that older processors cannot run.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "counter_hash.h"
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define JHGNN_INLINE __attribute__((always_inline)) inline
+
+namespace jhgnn {
+namespace JHGNN_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+
+template <typename To, typename From>
+JHGNN_INLINE To bits_of(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "same size");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+JHGNN_INLINE Floats load(const float* from) {
+  Floats v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+
+JHGNN_INLINE void store(float* to, Floats v) { __builtin_memcpy(to, &v, sizeof(v)); }
+
+JHGNN_INLINE Floats splat(float value) { return Floats{} + value; }
+JHGNN_INLINE Words splat(uint32_t value) { return Words{} + value; }
+
+// (The masked intrinsics with full masks avoid a false -Wmaybe-uninitialized of GCC 12.)
+// Loads `kPeriod` floats and repeats them over the lanes; kPeriod divides kLanes or is at least kLanes (then a load).
+template <int kPeriod>
+JHGNN_INLINE Floats load_repeated(const float* from) {
+  if constexpr (kPeriod >= kLanes) {
+    return load(from);
+  } else if constexpr (kPeriod == 1) {
+    return splat(*from);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (kPeriod == 8) {
+      return bits_of<Floats>(_mm512_maskz_broadcast_f64x4(0xFF, _mm256_loadu_pd(reinterpret_cast<const double*>(from))));
+    } else if constexpr (kPeriod == 4) {
+      return bits_of<Floats>(_mm512_maskz_broadcast_f32x4(0xFFFF, _mm_loadu_ps(from)));
+    }
+#elif defined(__AVX2__)
+    if constexpr (kPeriod == 4) return bits_of<Floats>(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(from)));
+#endif
+    Floats v;
+    for (int lane = 0; lane < kLanes; ++lane) v[lane] = from[lane % kPeriod];
+    return v;
+  }
+}
+
+// `values` where a >= b, else 0.
+JHGNN_INLINE Floats where_at_least(Floats a, Floats b, Floats values) {
+#if defined(__AVX512F__)
+  return bits_of<Floats>(_mm512_maskz_mov_ps(
+      _mm512_cmp_ps_mask(bits_of<__m512>(a), bits_of<__m512>(b), _CMP_GE_OQ), bits_of<__m512>(values)));
+#else
+  return bits_of<Floats>(bits_of<Ints>(values) & (a >= b));
+#endif
+}
+
+// `values` where a < b or either is NaN, else 0: the rest of where_at_least.
+JHGNN_INLINE Floats where_below(Floats a, Floats b, Floats values) {
+#if defined(__AVX512F__)
+  return bits_of<Floats>(_mm512_maskz_mov_ps(
+      _mm512_cmp_ps_mask(bits_of<__m512>(a), bits_of<__m512>(b), _CMP_NGE_UQ), bits_of<__m512>(values)));
+#else
+  return bits_of<Floats>(bits_of<Ints>(values) & ~(a >= b));
+#endif
+}
+
+// `values` where bits >= threshold, else 0.
+JHGNN_INLINE Floats where_kept(Words bits, Words threshold, Floats values) {
+#if defined(__AVX512F__)
+  return bits_of<Floats>(_mm512_maskz_mov_ps(
+      _mm512_cmpge_epu32_mask(bits_of<__m512i>(bits), bits_of<__m512i>(threshold)), bits_of<__m512>(values)));
+#else
+  return bits_of<Floats>(bits_of<Ints>(values) & (bits >= threshold));
+#endif
+}
+
+JHGNN_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+// exp to 1 ulp or 2 (Cephes' polynomial); 0 below the normal range, inf above, NaN for NaN.
+JHGNN_INLINE Floats exponential(Floats x) {
+  const Floats high = splat(88.72283f), low = splat(-87.33654f), magic = splat(12582912.0f);
+  const Floats clamped = x > high ? high : (x < low ? low : x);
+  const Floats shifted = clamped * 1.44269504088896341f + magic;  // its low bits hold the integer part
+  const Floats whole = shifted - magic;
+  const Floats r = (clamped - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  const Floats y = p * (r * r) + r + 1.0f;
+  const Words exponent = bits_of<Words>(shifted) - bits_of<Words>(magic);
+  // Two steps: 2**128 is no float, but 2**127 times 2 is.
+  const Floats scaled = bits_of<Floats>((exponent + 126u) << 23) * (y * 2.0f);
+  return x < low ? Floats{} : (x > high ? splat(__builtin_inff()) : scaled);
+}
+
+JHGNN_INLINE float sum_of_lanes(Floats v) {
+  float sum = 0.0f;
+  for (int lane = 0; lane < kLanes; ++lane) sum += v[lane];
+  return sum;
+}
+
+}  // namespace JHGNN_ISA
+}  // namespace jhgnn

@@ -1,0 +1,139 @@
+"""Fused C++ for CPU: one walk over the in-edges forward, one over the out-edges backward, nothing kept per edge.
+
+`native/attention.h` has the algebra. Residuals are the inputs, the output, the part of it from edges with a positive
+logit and three numbers a target and head: memory grows with vertices, not edges.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jhgnn.counter_hash import keep_threshold
+from jhgnn.graph.semantic_graph import Csr, SemanticGraph
+from jhgnn.native import require_float32
+
+
+def neighbor_attention(
+    graph: SemanticGraph,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+    negative_slope: float,
+    dropout_rate: float,
+) -> jax.Array:
+    """See `jhgnn.ops.neighbor_attention`. float32 and bfloat16 only.
+
+    Raises:
+        RuntimeError: the kernels are not built.
+        ValueError: another dtype; at run time, a malformed graph.
+    """
+    require_float32("neighbor_attention", z, logit_src, logit_dst)
+    heads, width = z.shape[1:]
+    if graph.num_edges == 0 or heads == 0 or width == 0:
+        return jnp.zeros((graph.num_targets, heads, width), z.dtype)
+    logits = logit_src.astype(jnp.float32), logit_dst.astype(jnp.float32)
+    seed = jnp.asarray(seed, jnp.uint32).reshape(1)
+    out = _attention(negative_slope, dropout_rate, graph.incoming, graph.outgoing, z, *logits, seed)
+    return out.astype(z.dtype)
+
+
+def attention_row_size(heads: int, width: int) -> tuple[int, int]:
+    """Floats of a packed vertex and of its features alone; as `attention_layout` of `native/handlers.cc`."""
+    padded = heads if heads <= 2 else 4 if heads <= 4 else 8 if heads <= 8 else _round_up(heads, 16)
+    body = _round_up(padded * width, 16)
+    return _round_up(4 * padded + 2, 16) + body, body
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attention(
+    slope: float,
+    rate: float,
+    incoming: Csr,
+    outgoing: Csr,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+) -> jax.Array:
+    return _call_forward(slope, rate, incoming, z, logit_src, logit_dst, seed, training=False)[0]
+
+
+def _forward(
+    slope: float,
+    rate: float,
+    incoming: Csr,
+    outgoing: Csr,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+) -> tuple[jax.Array, tuple]:
+    out, out_positive, stats = _call_forward(slope, rate, incoming, z, logit_src, logit_dst, seed, training=True)
+    return out, (outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats)
+
+
+def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array) -> tuple:
+    outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats = residuals
+    row_size, _ = attention_row_size(*z.shape[1:])
+    shapes = [z.shape, logit_src.shape, logit_dst.shape, (logit_dst.shape[0], row_size)]
+    d_z, d_logit_src, d_logit_dst, _ = jax.ffi.ffi_call(
+        "jhgnn_attention_backward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    )(
+        outgoing.indptr,
+        outgoing.indices,
+        z,
+        logit_src,
+        logit_dst,
+        seed,
+        out,
+        out_positive,
+        stats,
+        cotangent,
+        **_attributes(slope, rate),
+    )
+    return None, None, d_z.astype(z.dtype), d_logit_src, d_logit_dst, None
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _call_forward(
+    slope: float,
+    rate: float,
+    incoming: Csr,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+    *,
+    training: bool,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(out, out_positive, stats), float32; without training out_positive is empty."""
+    (num_sources, heads, width), num_targets = z.shape, logit_dst.shape[0]
+    row_size, body = attention_row_size(heads, width)
+    shapes = [
+        (num_targets, heads, width),
+        (num_targets if training else 0, body),
+        (num_targets, 3, heads),
+        (num_sources, row_size),
+    ]
+    out, out_positive, stats, _ = jax.ffi.ffi_call(
+        "jhgnn_attention_forward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    )(incoming.indptr, incoming.indices, z, logit_src, logit_dst, seed, **_attributes(slope, rate))
+    return out, out_positive, stats
+
+
+def _attributes(slope: float, rate: float) -> dict[str, np.generic]:
+    threshold = keep_threshold(rate) if rate > 0.0 else 0
+    return {
+        "slope": np.float32(slope),
+        "threshold": np.uint32(threshold),
+        "scale": np.float32(1.0 / (1.0 - rate)),
+    }
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,0 +1,39 @@
+"""C++ for CPU: rows summed in registers, work split by edges; the backward pass walks the transposed edges."""
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.native import require_float32
+from jhgnn.native.row_sum import row_sum
+
+
+def neighbor_mean(graph: SemanticGraph, x: jax.Array) -> jax.Array:
+    """See `jhgnn.ops.neighbor_mean`. float32 and bfloat16 only.
+
+    Raises:
+        RuntimeError: the kernels are not built.
+        ValueError: another dtype; at run time, a malformed graph.
+    """
+    require_float32("neighbor_mean", x)
+    if graph.num_edges == 0 or x.shape[1] == 0:
+        return jnp.zeros((graph.num_targets, x.shape[1]), x.dtype)
+    return _mean(graph, x)
+
+
+@jax.custom_vjp
+def _mean(graph: SemanticGraph, x: jax.Array) -> jax.Array:
+    return row_sum(graph.incoming, x, mean=True)
+
+
+def _forward(graph: SemanticGraph, x: jax.Array) -> tuple[jax.Array, SemanticGraph]:
+    return _mean(graph, x), graph
+
+
+def _backward(graph: SemanticGraph, cotangent: jax.Array) -> tuple[None, jax.Array]:
+    # Divided as the rows are read: a scaled copy of the cotangent would be written and read once more.
+    degrees = jnp.maximum(jnp.diff(graph.incoming.indptr), 1)
+    return None, row_sum(graph.outgoing, cotangent, row_scale=1.0 / degrees.astype(jnp.float32))
+
+
+_mean.defvjp(_forward, _backward)

@@ -1,0 +1,37 @@
+"""C++ for CPU: rows of the weight summed in registers; the weight's gradient walks the matrix by column."""
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.native import require_float32
+from jhgnn.native.row_sum import row_sum
+
+
+def sparse_matmul(matrix: SparseFeatures, weight: jax.Array) -> jax.Array:
+    """See `jhgnn.ops.sparse_matmul`. float32 and bfloat16 only.
+
+    Raises:
+        RuntimeError: the kernels are not built.
+        ValueError: another dtype; at run time, a malformed matrix.
+    """
+    require_float32("sparse_matmul", weight)
+    if matrix.num_values == 0 or weight.shape[1] == 0:
+        return jnp.zeros((matrix.num_rows, weight.shape[1]), weight.dtype)
+    return _multiply(matrix, weight)
+
+
+@jax.custom_vjp
+def _multiply(matrix: SparseFeatures, weight: jax.Array) -> jax.Array:
+    return row_sum(matrix.by_row, weight, weights=matrix.values.astype(jnp.float32))
+
+
+def _forward(matrix: SparseFeatures, weight: jax.Array) -> tuple[jax.Array, SparseFeatures]:
+    return _multiply(matrix, weight), matrix
+
+
+def _backward(matrix: SparseFeatures, cotangent: jax.Array) -> tuple[None, jax.Array]:
+    return None, row_sum(matrix.by_column, cotangent, weights=matrix.values_by_column.astype(jnp.float32))
+
+
+_multiply.defvjp(_forward, _backward)
