@@ -50,6 +50,7 @@ class DataConfig:
     target: str = _option("", "labelled node type; empty: the only one there is")
     scale: float = _option(1.0, "share of the full size, for synthetic data", above=0, maximum=1)
     seed: int = _option(0, "seed of synthetic data and of a drawn validation split", minimum=0, below=2**32)
+    validation: bool = _option(True, "false: validation nodes join the training nodes, and the last epoch is the best")
     reverse_relations: bool = _option(False, "add the reverse of every relation that has none")
 
 

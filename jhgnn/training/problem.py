@@ -103,7 +103,11 @@ def read(config: Config, *, progress: bool = True) -> HeteroGraph:
         raise InputError(f"{where}: the train split of {graph.target!r} is empty; training needs labelled nodes")
     if graph.num_classes < 2 and not graph.multi_label:
         raise InputError(f"{where}: {graph.num_classes} class of {graph.target!r}; classification needs two or more")
-    return graph.with_reverse_relations() if config.data.reverse_relations else graph
+    if not data.validation and "val" in graph.splits:
+        splits = {split: ids for split, ids in graph.splits.items() if split != "val"}
+        splits["train"] = np.sort(np.concatenate([graph.splits["train"], graph.splits["val"]]))
+        graph = dataclasses.replace(graph, splits=splits)
+    return graph.with_reverse_relations() if data.reverse_relations else graph
 
 
 def build_graphs(graph: HeteroGraph, config: Config) -> tuple[tuple[Metapath, ...], dict[str, SemanticGraph]]:
