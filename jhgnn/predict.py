@@ -30,6 +30,9 @@ def predict(config: Config, folder: Path, output: Path) -> str:
     from jhgnn.training.step import apply_model
 
     store = CheckpointStore(folder / "checkpoints")
+    seeds = sorted(path.parent for path in folder.glob("seed-*/checkpoints"))
+    if seeds and not store.exists():
+        raise InputError(f"--run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
     progress = store.progress()
     configure_jax()
     problem = prepare(config)
@@ -110,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -1,10 +1,12 @@
 """`python -m jhgnn.train`: train, evaluate, checkpoint and resume a recipe."""
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ def parse(arguments: Sequence[str] | None) -> tuple[Config, argparse.Namespace]:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train seeds run.seed to run.seed + N - 1")
     add_options(parser)
     options = parser.parse_args(arguments)
+    started = Path(getattr(options, "run.dir", ""), "recipe.toml").expanduser()
+    if options.resume and not options.config and hasattr(options, "run.dir") and started.exists():
+        options.config = str(started)  # a run knows its own recipe
     if options.seeds < 1:
         raise InputError(f"command line: --seeds {options.seeds} must be at least 1")
     return from_options(options), options
@@ -48,7 +53,7 @@ def run_folder(config: Config, options: argparse.Namespace) -> Path:
     return candidates[free]
 
 
-def open_folder(folder: Path, *, resume: bool) -> None:
+def open_folder(folder: Path, *, num_seeds: int, resume: bool) -> None:
     """Makes the run folder, or refuses to overwrite or to resume.
 
     Raises:
@@ -60,11 +65,46 @@ def open_folder(folder: Path, *, resume: bool) -> None:
             raise InputError(f"--resume: {folder} holds no run (no recipe.toml); leave --resume out to start one")
         if not resume and recipe.exists():
             raise InputError(f"run.dir {folder} holds a run already; add --resume to continue it, or name another")
+        several = any(folder.glob("seed-*/recipe.toml"))
+        if resume and several != (num_seeds > 1) and (several or (folder / "checkpoints").exists()):
+            held, way = ("several seeds", "add --seeds N") if several else ("one seed", "leave --seeds out")
+            raise InputError(f"--resume: {folder} holds a run of {held}; {way}")
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise InputError(f"run.dir {folder} is not writable; name another one")
     except OSError as error:
         raise InputError(f"run.dir {folder}: {error.strerror}; name a folder that can be written") from None
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Holds the run folder against other processes; the kernel lets go of it however this one ends.
+
+    Raises:
+        InputError: another process trains in it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise InputError(f"run.dir {folder}: another process trains in it; wait for it, or name another") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def withdrawn_on_bad_input(folder: Path) -> Iterator[None]:
+    """Takes a new run's recipe and empty folder back where its input is refused, so that the command can be mended."""
+    try:
+        yield
+    except InputError:
+        (folder / "recipe.toml").unlink()
+        with contextlib.suppress(OSError):  # it holds something else
+            folder.rmdir()
+        raise
 
 
 def configure_jax() -> None:
@@ -85,17 +125,17 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
     from jhgnn.training.reporting import Say, draw_curves, write_json, write_text
     from jhgnn.training.summary import combine, print_summary, summarize
 
-    open_folder(folder, resume=resume)
-    recipe = to_toml(config)
+    open_folder(folder, num_seeds=num_seeds, resume=resume)
     say = Say()
-    if resume:
-        check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
-    with stop_on_signals() as stop:
+    with claimed(folder), stop_on_signals() as stop:
+        if resume:
+            check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
+        write_text(folder / "recipe.toml", to_toml(config))
         configure_jax()
-        problem = prepare(config)
-        write_text(folder / "recipe.toml", recipe)
-        describe(say, problem, config, folder)
-        programs = compile_programs(problem, config)
+        with contextlib.nullcontext() if resume else withdrawn_on_bad_input(folder):
+            problem = prepare(config)
+            describe(say, problem, config, folder)
+            programs = compile_programs(problem, config)
         summaries: list[dict[str, Any]] = []
         for seed in range(config.run.seed, config.run.seed + num_seeds):
             seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
@@ -114,16 +154,17 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
                 title=config.model.name if num_seeds == 1 else f"{config.model.name} seed {seed}",
             )
             if stop.signal is not None:
+                seeds = f" --seeds {num_seeds}" if num_seeds > 1 else ""
                 say(
                     f"{stop.signal.name}: stopped after epoch {outcome.progress.epoch} and saved it;"
-                    f" continue with --resume --run.dir {folder}"
+                    f" continue with --resume --run.dir {folder}{seeds}"
                 )
                 return 128 + stop.signal
             summaries.append(summarize(problem, programs, seed_config, outcome))
             write_json(seed_folder / "summary.json", summaries[-1])
             draw_curves(seed_folder)
-    summary = summaries[0] if num_seeds == 1 else combine(summaries)
-    write_json(folder / "summary.json", summary)
+        summary = summaries[0] if num_seeds == 1 else combine(summaries)
+        write_json(folder / "summary.json", summary)
     print_summary(say, summary)
     say(f"run folder: {folder}")
     return 0
@@ -160,9 +201,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("error: interrupted before the first epoch; nothing was saved", file=sys.stderr)
+        print("error: interrupted; nothing was saved after the last checkpoint", file=sys.stderr)
         return 130
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except ArithmeticError as error:
+        from jhgnn.training.loop import NonFiniteLossError
+
+        if not isinstance(error, NonFiniteLossError):
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 1
 

@@ -61,8 +61,7 @@ class CheckpointStore:
         """Complete checkpoints, oldest first."""
         if not self.folder.is_dir():
             return []
-        names = [path for path in self.folder.iterdir() if path.name.removeprefix(_PREFIX).isdigit()]
-        return sorted(path for path in names if (path / _DIGESTS).exists())
+        return sorted(path for path in self.folder.iterdir() if _is_checkpoint(path) and (path / _DIGESTS).exists())
 
     def exists(self) -> bool:
         """Whether there is anything to resume from."""
@@ -75,7 +74,6 @@ class CheckpointStore:
             InputError: the folder cannot be written.
         """
         path = self.folder / f"{_PREFIX}{progress.epoch:08d}"
-        old = [older for older in self._complete() if older != path]
         tree = {"state": state._asdict(), "best_params": best_params}
         # JSON has no infinity, which is the best value before the first evaluation.
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
@@ -83,9 +81,10 @@ class CheckpointStore:
         try:
             ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
             write_json(path / _DIGESTS, _digests(path))
-            for leftover in self.folder.iterdir():
-                if leftover in old or (leftover.is_dir() and "orbax-checkpoint-tmp" in leftover.name):
-                    shutil.rmtree(leftover)
+            # Older ones, and what kills left half-written.
+            for other in self.folder.iterdir():
+                if other != path and (_is_checkpoint(other) or "orbax-checkpoint-tmp" in other.name):
+                    shutil.rmtree(other)
         except OSError as error:
             raise InputError(f"checkpoint {path}: cannot write it: {error.strerror or error}") from error
 
@@ -127,6 +126,10 @@ class CheckpointStore:
         if not complete:
             raise InputError(f"{self.folder}: holds no complete checkpoint")
         return complete[-1]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.name.startswith(_PREFIX) and path.name.removeprefix(_PREFIX).isdigit()
 
 
 def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:

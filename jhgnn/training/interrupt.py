@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM end a run after the epoch at hand, with a checkpoint; a second one ends it at once."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,7 +20,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turns the first SIGINT or SIGTERM into a request; the second one acts as if nothing had been installed."""
+    """Turns the first SIGINT or SIGTERM into a request; the second one acts as if nothing had been installed.
+
+    Outside the main thread, where Python installs no handlers, nothing is caught.
+    """
     request = StopRequest()
     previous: dict[signal.Signals, Any] = {}
 
@@ -28,8 +32,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
         for each, handler in previous.items():
             signal.signal(each, handler)
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        previous[each] = signal.signal(each, ask)
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            previous[each] = signal.signal(each, ask)
     try:
         yield request
     finally:

@@ -91,7 +91,7 @@ def train(
 
     Raises:
         InputError: nothing to resume from, or a folder that cannot be written.
-        NonFiniteLossError: the loss or a gradient stopped being finite; the last checkpoint stays.
+        NonFiniteLossError: the loss or a gradient stopped being finite; the state before that step is the checkpoint.
     """
     store = CheckpointStore(folder / "checkpoints")
     state = init_state(
@@ -122,9 +122,13 @@ def train(
             state, report = programs.step(state, problem.inputs, problem.labels, problem.splits["train"])
             loss = float(report.loss)  # waits for the step
             step_s.append(time.perf_counter() - start)
-            progress = dataclasses.replace(progress, epoch=progress.epoch + 1, waited=progress.waited + 1)
             if not bool(report.finite):
-                raise NonFiniteLossError(_explain(problem, programs, config, state, progress.epoch, loss))
+                explained = _explain(problem, programs, config, state, progress.epoch + 1, loss)
+                if saved_epoch != progress.epoch:
+                    metrics.flush()
+                    store.save(state._replace(step=state.step - 1), best_params, progress)
+                raise NonFiniteLossError(f"{explained}; the checkpoint of epoch {progress.epoch} stays in {folder}")
+            progress = dataclasses.replace(progress, epoch=progress.epoch + 1, waited=progress.waited + 1)
             shown = f"{step_s[-1] * 1e3:.1f} ms, loss {loss:.4f}"
             if progress.epoch % config.training.evaluate_every == 0 or progress.epoch == config.training.epochs:
                 by_split = _evaluate(problem, programs, state.params)
@@ -149,12 +153,12 @@ def train(
         metrics.close()
     if saved_epoch != progress.epoch:
         store.save(state, best_params, progress)
-    timed = step_s[WARM_UP_EPOCHS:] or step_s
+    timed_ms = [each * 1e3 for each in step_s[WARM_UP_EPOCHS:] or step_s] or metrics.kept_step_ms
     return Outcome(
         best_params,
         progress,
         _evaluate(problem, programs, best_params),
-        statistics.median(timed) * 1e3 if timed else math.nan,
+        statistics.median(timed_ms) if timed_ms else math.nan,
         stopped_by,
     )
 
@@ -211,6 +215,12 @@ def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None
                     f"resume: {section}.{field.name} is {now!r}, but the run in {folder} was started with"
                     f" {then!r}; start a new run.dir, or leave it as it was"
                 )
+    epochs, schedule = config.training.epochs, config.training.schedule
+    if schedule != "constant" and epochs != recipe_config.training.epochs:
+        raise InputError(
+            f"resume: training.epochs is {epochs}, but the {schedule} schedule of the run in {folder} decays over"
+            f" {recipe_config.training.epochs}; leave it as it was"
+        )
 
 
 MAY_CHANGE = frozenset(

@@ -11,12 +11,14 @@ import numpy as np
 from flax import nnx
 from scipy import sparse
 
+from jhgnn import native
 from jhgnn.config import Config, ModelConfig
 from jhgnn.data import load
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
+from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.schema import Metapath
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_semantic_graphs, default_metapaths
@@ -199,12 +201,27 @@ def _choose_aggregation(config: Config, name: str, graph: SemanticGraph) -> Choi
     model, kernels = config.model, config.kernels
     if model.name in USES_ATTENTION:
         if kernels.attention != "auto":
+            _check_named("kernels.attention", kernels.attention, graph.num_targets * graph.num_sources, name, config)
             return Choice("neighbor_attention", name, kernels.attention, "named by kernels.attention")
         chosen = neighbor_attention.choose(graph, heads=model.heads, width=model.hidden // model.heads)
         return Choice("neighbor_attention", name, *chosen)
     if kernels.mean != "auto":
+        # The product takes the adjacency as float32 beside the stored counts.
+        _check_named("kernels.mean", kernels.mean, 5 * graph.num_targets * graph.num_sources, name, config)
         return Choice("neighbor_mean", name, kernels.mean, "named by kernels.mean")
     return Choice("neighbor_mean", name, *neighbor_mean.choose(graph, width=model.hidden))
+
+
+def _check_named(key: str, implementation: str, dense_bytes: int, subject: str, config: Config) -> None:
+    """Refuses a named implementation that cannot work here, before anything of its size is allocated."""
+    if implementation == "native" and not native.available():
+        raise InputError(f"{key} = 'native': {native.HOW_TO_GET_IT}")
+    limit_bytes = int(config.sgb.memory_limit_gib * 2**30) or default_memory_limit_bytes()
+    if implementation == "dense" and dense_bytes > limit_bytes:
+        raise InputError(
+            f"{key} = 'dense' needs {readable_bytes(dense_bytes)} for {subject!r}, over the limit of"
+            f" {readable_bytes(limit_bytes)}; use 'auto', or raise sgb.memory_limit_gib"
+        )
 
 
 def _place_features(
@@ -213,6 +230,7 @@ def _place_features(
     if isinstance(matrix, np.ndarray):
         return jax.device_put(matrix), None
     named = config.kernels.projection
+    _check_named("kernels.projection", named, 4 * matrix.shape[0] * matrix.shape[1], node_type, config)
     if named == "dense":
         choice = Choice("sparse_matmul", node_type, "dense", "named by kernels.projection")
         return jax.device_put(matrix.toarray()), choice

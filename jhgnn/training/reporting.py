@@ -1,6 +1,7 @@
 """What a run tells: lines or a progress bar, metrics.jsonl, TensorBoard scalars, curves, the table and summary.json."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -21,8 +22,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """JSON with one key a line, through `write_text`."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    """JSON with one key a line, through `write_text`; null where a number is not finite, which JSON cannot say."""
+    write_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 class Say:
@@ -60,6 +69,7 @@ class Metrics:
         if resume_after is not None and path.exists():
             lines = path.read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if _epoch_of(line) <= resume_after]
+        self.kept_step_ms: list[float] = [json.loads(line)["step_ms"] for line in kept]
         write_text(path, "".join(f"{line}\n" for line in kept))
         self._file: TextIO = path.open("a", encoding="utf-8")
         self._writer = None
@@ -71,7 +81,7 @@ class Metrics:
 
     def write(self, epoch: int, values: Mapping[str, float]) -> None:
         """Appends one epoch."""
-        self._file.write(json.dumps({"epoch": epoch, **values}) + "\n")
+        self._file.write(json.dumps(_finite({"epoch": epoch, **values}), allow_nan=False) + "\n")
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name.replace("_", "/", 1), value, epoch)
@@ -144,7 +154,8 @@ def draw_curves(folder: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     for axis, kind in zip(axes, ("loss", "micro_f1"), strict=True):
         for split in ("train", "val", "test"):
-            points = [(line["epoch"], line[f"{split}_{kind}"]) for line in lines if f"{split}_{kind}" in line]
+            values = [(line["epoch"], line.get(f"{split}_{kind}")) for line in lines]
+            points = [(epoch, value) for epoch, value in values if value is not None]
             if points:
                 axis.plot(*zip(*points, strict=True), label=split, linewidth=1.2)
         axis.set_xlabel("epoch")
