@@ -1,6 +1,7 @@
 """Test-wide settings: strict ranks, two forced CPU devices, and where the real data lies."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -24,3 +25,27 @@ def data_root() -> Path:
     if not DATA_ROOT.is_dir():
         pytest.skip(f"no real data at {DATA_ROOT}; set JHGNN_DATA_ROOT")
     return DATA_ROOT
+
+
+@pytest.fixture(scope="session")
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keeps compiled programs for this session, this process's and its children's, and none in the home folder."""
+    folder = tmp_path_factory.mktemp("compile_cache")
+    before = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    yield folder
+    jax.config.update("jax_compilation_cache_dir", before)
+    if before is None:
+        del os.environ["JAX_COMPILATION_CACHE_DIR"]
+    else:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = before
+
+
+@pytest.fixture(scope="session")
+def academic_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small academic heterograph, saved."""
+    from jhgnn.data import save_graph
+    from tests.models.heterographs import academic
+
+    return save_graph(academic(), tmp_path_factory.mktemp("data") / "academic")

@@ -75,7 +75,7 @@ class _Planting:
             if not planted.undirected:
                 edges[relation.reversed()] = (receivers, senders)
         return HeteroGraph.from_arrays(
-            name=self.name,
+            name=f"synthetic {self.name}",
             num_nodes=counts,
             edges=edges,
             features={

@@ -160,7 +160,8 @@ def draw_curves(folder: Path) -> None:
                 axis.plot(*zip(*points, strict=True), label=split, linewidth=1.2)
         axis.set_xlabel("epoch")
         axis.set_title(kind.replace("_", " "))
-        axis.legend(frameon=False)
+        if axis.lines:
+            axis.legend(frameon=False)
     temporary = folder / ".curves.tmp.png"
     figure.savefig(temporary, dpi=120)
     plt.close(figure)

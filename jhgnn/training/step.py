@@ -65,7 +65,7 @@ def train_step(
         objective = jax.checkpoint(objective)
     loss, gradients = jax.value_and_grad(objective)(state.params)
     with stage("PU"):
-        norm = optax.global_norm(gradients)
+        norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = make_optimizer(config.training).update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)

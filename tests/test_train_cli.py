@@ -1,0 +1,484 @@
+"""`python -m jhgnn.train`: bad input is one line and exit code 2; good input leaves a whole run folder."""
+
+import fcntl
+import gzip
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jhgnn import native
+from jhgnn.config import Config, load_recipe
+from jhgnn.data import save_graph
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.train import main
+from jhgnn.training.checkpoint import CheckpointStore
+from tests.commands import QUIET, finish, run_train, start, the_error, train_arguments
+from tests.data import layouts
+from tests.models.heterographs import academic
+
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
+PROMISED = {
+    *("model", "dataset", "test_micro_f1", "test_macro_f1", "val_micro_f1", "best_epoch", "epochs", "epoch_ms"),
+    *("compile_s", "sgb_s", "peak_temp_bytes", "params", "implementations", "seed", "versions"),
+}
+TIMES = ("epoch_ms", "compile_s", "read_s", "sgb_s", "step_ms")
+
+
+# 1. Bad input.
+
+Arrange = Callable[[Path, Path], list[str]]
+"""(an empty folder, the saved academic graph) -> arguments of a command that must be refused."""
+
+
+def files(format: str, name: str = "", change: Callable[[bytes], bytes] | None = None) -> Arrange:
+    """A tiny data set of a layout with one file changed."""
+
+    def arrange(folder: Path, _: Path) -> list[str]:
+        whole = {"arrays": lambda: {"x.npz": layouts.npz(**layouts.arrays())}}.get(format) or getattr(layouts, format)
+        data = whole()
+        if change is not None:
+            assert data[name] != change(data[name])
+            data[name] = change(data[name])
+        layouts.write(data, folder / "data")
+        return ["--data.format", format, "--data.path", str(folder / "data"), "--run.dir", str(folder / "run")]
+
+    return arrange
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    return lambda data: data.replace(old, new, 1)
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def truncated_zip(folder: Path, _: Path) -> list[str]:
+    path = layouts.zipped(layouts.hgb(), folder / "hgb.zip")
+    path.write_bytes(path.read_bytes()[:300])
+    return ["--data.format", "hgb", "--data.path", str(path), "--run.dir", str(folder / "run")]
+
+
+def options(*more: str, model: str = "rgcn") -> Arrange:
+    return lambda folder, graph: train_arguments(graph, folder / "run", *more, model=model)
+
+
+def recipe(text: str) -> Arrange:
+    def arrange(folder: Path, graph: Path) -> list[str]:
+        (folder / "recipe.toml").write_text(text)
+        return train_arguments(graph, folder / "run", "--config", str(folder / "recipe.toml"))
+
+    return arrange
+
+
+def graph(change: Callable[[dict], object]) -> Arrange:
+    """A small graph from arrays with something taken away, saved."""
+
+    def arrange(folder: Path, _: Path) -> list[str]:
+        arrays: dict = {
+            "num_nodes": {"paper": 4, "author": 3},
+            "edges": {("author", "writes", "paper"): (np.array([0, 1, 2]), np.array([0, 1, 3]))},
+            "target": "paper",
+            "labels": np.array([0, 1, 0, 1]),
+            "splits": {"train": np.array([0, 1]), "test": np.array([2])},
+        }
+        change(arrays)
+        path = save_graph(HeteroGraph.from_arrays(**arrays), folder / "graph")
+        return train_arguments(path, folder / "run", model="han")
+
+    return arrange
+
+
+def below_a_file(folder: Path, graph: Path) -> list[str]:
+    (folder / "file").write_text("precious")
+    return train_arguments(graph, folder / "file" / "run")
+
+
+def on_a_file(folder: Path, graph: Path) -> list[str]:
+    (folder / "file").write_text("precious")
+    return train_arguments(graph, folder / "file")
+
+
+def path(*more: str) -> Arrange:
+    return lambda folder, graph: [*more, "--run.dir", str(folder / "run")]
+
+
+MEMORY = "1e-9"
+
+REFUSED: dict[str, tuple[Arrange, str]] = {
+    "truncated zip": (truncated_zip, "is not a complete zip"),
+    "wrong counts": (
+        files("ogb_mag", "raw/relations/paper___cites___paper/num-edge-list.csv.gz", lambda _: gzip.compress(b"5\n")),
+        "says 5",
+    ),
+    "id out of range": (files("hgb", "link.dat", replaced(b"3\t5\t", b"3\t77\t")), "target 77"),
+    "NaN features": (files("hgb", "node.dat", replaced(b"-1e-3", b"nan")), "attribute 1 is 'nan'"),
+    "label out of range": (files("hgb", "label.dat", replaced(b"0,2", b"0,3")), "label 3"),
+    "empty split in a file": (files("hgb", "label.dat.test", lambda _: b""), "has no labels"),
+    "pickle for labels": (files("magnn", "labels.npy", lambda _: b"\x80\x04]."), "is a pickle"),
+    "truncated array": (files("magnn", "adjM.npz", cut), "is damaged or truncated"),
+    "truncated gzip": (files("rdf", "people_stripped.nt.gz", cut), "is damaged or truncated"),
+    "truncated .mat": (files("acm_mat", "ACM3025.mat", cut), "not a readable .mat file"),
+    "format of another layout": (
+        lambda folder, graph: ["--data.format", "hgb", "--data.path", str(graph), "--run.dir", str(folder / "run")],
+        "holds no node.dat",
+    ),
+    "no such path": (path("--data.format", "hgb", "--data.path", "/nowhere/at/all"), "does not exist"),
+    "no path": (path("--data.format", "hgb", "--data.preset", ""), "data.path is empty"),
+    "unknown preset": (path("--data.preset", "acmm"), "acmm"),
+    "scale of real data": (options("--data.scale", "0.5"), "only synthetic data can be scaled"),
+    "unknown target": (options("--data.target", "venue"), "'venue'"),
+    "unknown format": (path("--data.format", "hgbb"), "data.format = 'hgbb' is not one of"),
+    "no labels": (graph(lambda arrays: [arrays.pop(key) for key in ("labels", "splits")]), "has no labels"),
+    "empty train split": (graph(lambda arrays: arrays["splits"].pop("train")), "the train split of 'paper' is empty"),
+    "one class": (graph(lambda arrays: arrays.update(labels=np.zeros(4, int))), "classification needs two or more"),
+    "HAN where no metapath is possible": (graph(lambda arrays: None), "no metapath leads from 'paper' back to itself"),
+    "unknown type in a metapath": (options("--model.metapaths", "paper,venue,paper", model="han"), "venue"),
+    "unknown initials in a metapath": (options("--model.metapaths", "PXP", model="han"), "PXP"),
+    "unknown relation in a metapath": (options("--model.metapaths", "written_by,edits", model="han"), "edits"),
+    "metapath that does not join": (
+        options("--model.metapaths", "paper:written_by:author,subject:covers:paper", model="han"),
+        "subject",
+    ),
+    "metapath that ends elsewhere": (options("--model.metapaths", "PA", model="han"), "HAN needs metapaths from"),
+    "metapaths of R-GCN": (options("--model.metapaths", "PAP"), "model.metapaths are HAN's"),
+    "semantic graphs over the memory limit": (
+        options("--sgb.memory_limit_gib", MEMORY, "--model.metapaths", "PAP", model="han"),
+        "limit",
+    ),
+    "dense attention over the memory limit": (
+        options("--kernels.attention", "dense", "--sgb.memory_limit_gib", "1e-6", model="gat"),
+        "kernels.attention = 'dense' needs",
+    ),
+    "dense mean over the memory limit": (
+        options("--kernels.mean", "dense", "--sgb.memory_limit_gib", "1e-6", model="gcn"),
+        "kernels.mean = 'dense' needs",
+    ),
+    "dense features over the memory limit": (
+        options("--kernels.projection", "dense", "--sgb.memory_limit_gib", "1.5e-6", model="gcn"),
+        "kernels.projection = 'dense' needs 1.9 KiB for 'paper'",
+    ),
+    "unknown implementation": (options("--kernels.mean", "fast"), "kernels.mean = 'fast' is not one of"),
+    "heads do not divide": (options("--model.heads", "3", model="han"), "not a multiple of model.heads = 3"),
+    "unknown option": (options("--training.epoch", "3"), "did you mean --training.epochs?"),
+    "option without its value": (options("--training.epochs"), "expected one argument"),
+    "word for a number": (options("--training.epochs", "many"), "must be a whole number"),
+    "infinite learning rate": (options("--training.learning_rate", "inf"), "must be a finite number"),
+    "no seeds": (options("--seeds", "0"), "--seeds 0 must be at least 1"),
+    "missing recipe": (options("--config", "/nowhere/x.toml"), "No such file"),
+    "recipe is a folder": (options("--config", "/"), "recipe /: Is a directory"),
+    "recipe is not TOML": (recipe("[model\n"), "not TOML"),
+    "misspelt key": (recipe("[model]\nheds = 8\n"), "unknown key model.heds; did you mean heads?"),
+    "value of the wrong type": (recipe('[training]\nepochs = "ten"\n'), "training.epochs = 'ten' must be a whole"),
+    "run folder below a file": (below_a_file, "Not a directory"),
+    "run folder is a file": (on_a_file, "run.dir"),
+    "nothing to resume": (options("--resume"), "holds no run"),
+}  # fmt: skip
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file and its bytes; folders as well."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_line_and_leaves_everything_as_it_was(case, tmp_path, academic_path, capsys):
+    arrange, expected = REFUSED[case]
+    arguments = arrange(tmp_path, academic_path)
+    before = tree(tmp_path)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert expected in the_error(captured.err)
+    assert captured.out == ""
+    assert tree(tmp_path) == before
+
+
+def test_kernels_that_are_not_built_are_refused_by_name(tmp_path, academic_path, capsys, monkeypatch):
+    monkeypatch.setattr(native, "available", lambda: False)
+    assert main(train_arguments(academic_path, tmp_path / "run", "--kernels.mean", "native")) == 2
+    assert "kernels.mean = 'native': the native CPU kernels are not built" in the_error(capsys.readouterr().err)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, academic_path, compile_cache) -> Path:
+    """A run of three epochs; tests copy it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert run_train(*train_arguments(academic_path, folder, "--training.epochs", "3")) == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+RESUMES: dict[str, tuple[list[str], str]] = {
+    "a run is there already": ([], "holds a run already; add --resume to continue it"),
+    "another model": (["--resume", "--model.hidden", "32"], "resume: model.hidden is 32, but the run in"),
+    "another seed": (["--resume", "--run.seed", "5"], "resume: run.seed is 5"),
+    "another learning rate": (["--resume", "--training.learning_rate", "0.1"], "resume: training.learning_rate is 0.1"),
+    "several seeds": (["--resume", "--seeds", "2"], "holds a run of one seed; leave --seeds out"),
+}
+
+
+@pytest.mark.parametrize("case", RESUMES)
+def test_a_run_that_is_there_is_never_overwritten(case, run, tmp_path, academic_path, capsys):
+    more, expected = RESUMES[case]
+    before = tree(tmp_path)
+    assert main(train_arguments(academic_path, run, "--training.epochs", "3", *more)) == 2
+    assert expected in the_error(capsys.readouterr().err)
+    assert tree(tmp_path) == before
+
+
+def test_damaged_checkpoint_is_one_line(run, capsys):
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    victim = max((path for path in checkpoint.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    victim.write_bytes(cut(victim.read_bytes()))
+    assert main(["--resume", "--run.dir", str(run), "--training.epochs", "5"]) == 2
+    assert "is damaged or missing" in the_error(capsys.readouterr().err)
+
+
+def test_two_processes_cannot_share_a_run_folder(run, capsys):
+    before = tree(run)
+    handle = os.open(run, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        assert main(["--resume", "--run.dir", str(run), "--training.epochs", "5"]) == 2
+    finally:
+        os.close(handle)
+    assert "another process trains in it" in the_error(capsys.readouterr().err)
+    assert tree(run) == before
+
+
+def test_decaying_schedule_keeps_its_length_on_resume(tmp_path, academic_path, capsys):
+    arguments = train_arguments(academic_path, tmp_path / "run", "--training.schedule", "cosine")
+    assert main([*arguments, "--training.epochs", "2"]) == 0
+    capsys.readouterr()
+    assert main([*arguments, "--training.epochs", "3", "--resume"]) == 2
+    assert "the cosine schedule of the run in" in the_error(capsys.readouterr().err)
+
+
+def test_full_disk_is_one_line(tmp_path, academic_path, capsys, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "metrics.jsonl")
+
+    monkeypatch.setattr("jhgnn.training.loop.Metrics", fail)
+    assert main(train_arguments(academic_path, tmp_path / "run")) == 2
+    assert the_error(capsys.readouterr().err) == "error: metrics.jsonl: No space left on device"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    ["truncated zip", "misspelt key", "unknown option", "run folder below a file", "metapath that ends elsewhere"],
+)
+def test_bad_input_of_a_real_process(case, tmp_path, academic_path):
+    arrange, expected = REFUSED[case]
+    code, stdout, stderr = finish(start("jhgnn.train", *arrange(tmp_path, academic_path)))
+    assert (code, stdout) == (2, "")
+    assert expected in the_error(stderr)
+
+
+# 2. Training.
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def strict(path: Path) -> dict:
+    """JSON without NaN or Infinity, which other languages cannot read."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{path} holds {name}")
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+def without_times(record: dict) -> dict:
+    return {name: value for name, value in record.items() if name not in TIMES}
+
+
+def best_params(folder: Path) -> dict[str, bytes]:
+    """The stored arrays of the checkpoint as they lie on disk do not compare; their values do."""
+    import jax
+
+    from jhgnn.training.problem import prepare
+    from jhgnn.training.state import abstract_params, param_names
+
+    config = load_recipe(folder / "recipe.toml")
+    abstract = abstract_params(config.model, prepare(config, progress=False).spec)
+    loaded = CheckpointStore(folder / "checkpoints").load_best_params(abstract)
+    return {name: np.asarray(leaf).tobytes() for name, leaf in param_names(jax.device_get(loaded)).items()}
+
+
+@pytest.mark.parametrize("model", ["han", "rgcn", "rgat", "gcn", "gat"])
+def test_every_model_trains_and_leaves_a_whole_run_folder(model, tmp_path, academic_path, capsys):
+    run = tmp_path / "run"
+    arguments = train_arguments(academic_path, run, "--training.epochs", "40", "--model.dropout", "0", model=model)
+    assert main([*arguments, "--run.tensorboard", "true"]) == 0
+    captured = capsys.readouterr()
+    summary = strict(run / "summary.json")
+    assert set(summary) >= PROMISED
+    assert (summary["model"], summary["dataset"], summary["seed"]) == (model, "academic", 0)
+    assert 1 <= summary["best_epoch"] <= summary["epochs"] <= 40
+    assert summary["epoch_ms"] > 0
+    assert summary["compile_s"] > 0
+    assert summary["peak_temp_bytes"] > 0
+    assert summary["params"] > 0
+    assert summary["implementations"]
+    assert summary["versions"]["jax"]
+    history = lines(run)
+    assert [line["epoch"] for line in history] == list(range(1, summary["epochs"] + 1))
+    assert history[-1]["step_loss"] < 0.8 * history[0]["step_loss"]
+    best = history[summary["best_epoch"] - 1]
+    assert (best["val_micro_f1"], best["test_micro_f1"]) == (summary["val_micro_f1"], summary["test_micro_f1"])
+    assert min(line["val_loss"] for line in history) == best["val_loss"]
+    config = load_recipe(run / "recipe.toml")
+    assert (config.model.name, config.model.hidden, config.training.epochs) == (model, 16, 40)
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    (events,) = (run / "tensorboard").iterdir()
+    assert events.stat().st_size > 1000
+    assert f"{model} on academic" in captured.out
+    assert "test micro-F1" in captured.out
+    assert f"{model} epoch 40/40" in captured.err or "stopped" in captured.err or summary["stopped_by"] == "patience"
+    assert not list(run.rglob("*.tmp*"))
+
+
+def test_same_seed_is_the_same_bit_for_bit(tmp_path, academic_path):
+    more = ("--training.epochs", "6", "--model.attention_dropout", "0.5", "--model.feature_dropout", "0.3")
+    for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
+        assert main(train_arguments(academic_path, tmp_path / name, *more, "--run.seed", seed, model="rgat")) == 0
+    first, second, other = (list(map(without_times, lines(tmp_path / name))) for name in "abc")
+    assert first == second
+    assert first != other
+    assert best_params(tmp_path / "a") == best_params(tmp_path / "b")
+    assert best_params(tmp_path / "a") != best_params(tmp_path / "c")
+    summaries = [without_times(strict(tmp_path / name / "summary.json")) for name in "ab"]
+    assert summaries[0] == summaries[1]
+
+
+def test_several_seeds_give_mean_and_deviation(tmp_path, academic_path, capsys):
+    run = tmp_path / "run"
+    arguments = train_arguments(academic_path, run, "--training.epochs", "5")
+    assert main([*arguments, "--seeds", "2", "--run.seed", "7"]) == 0
+    assert "+-" in capsys.readouterr().out
+    summary = strict(run / "summary.json")
+    singles = [strict(run / f"seed-{seed}" / "summary.json") for seed in (7, 8)]
+    assert set(summary) >= PROMISED
+    assert summary["seed"] == [7, 8]
+    assert summary["runs"] == singles
+    scores = [single["test_micro_f1"] for single in singles]
+    assert summary["test_micro_f1"] == pytest.approx(np.mean(scores))
+    assert summary["test_micro_f1_std"] == pytest.approx(np.std(scores, ddof=1))
+    # One of them alone gives the same run.
+    assert main([*train_arguments(academic_path, tmp_path / "alone", "--training.epochs", "5"), "--run.seed", "8"]) == 0
+    assert list(map(without_times, lines(tmp_path / "alone"))) == list(map(without_times, lines(run / "seed-8")))
+    # Resuming finished seeds only reads them.
+    assert main([*arguments, "--seeds", "2", "--run.seed", "7", "--resume"]) == 0
+    again = strict(run / "summary.json")
+    assert again["epoch_ms"] > 0
+    assert (again["test_micro_f1"], again["best_epoch"]) == (summary["test_micro_f1"], summary["best_epoch"])
+    capsys.readouterr()
+    assert main([*arguments, "--run.seed", "7", "--resume"]) == 2
+    assert "holds a run of several seeds; add --seeds N" in the_error(capsys.readouterr().err)
+
+
+def saved(folder: Path, **changes: object) -> Path:
+    """The academic graph with fields replaced, saved."""
+    import dataclasses
+
+    graph = dataclasses.replace(academic(), **changes)
+    return save_graph(graph, folder / "graph")
+
+
+def test_multi_label_data_trains(tmp_path):
+    data = save_graph(academic(multi_label=True), tmp_path / "graph")
+    assert main(train_arguments(data, tmp_path / "run", "--training.epochs", "30", model="han")) == 0
+    history = lines(tmp_path / "run")
+    assert history[-1]["step_loss"] < history[0]["step_loss"]
+    assert 0 < strict(tmp_path / "run" / "summary.json")["test_micro_f1"] < 1
+
+
+@pytest.mark.parametrize("model", ["han", "rgcn", "gat"])
+def test_data_without_any_features_trains(model, tmp_path):
+    data = saved(tmp_path, features={})
+    more = ("--training.epochs", "30", "--training.learning_rate", "0.05", "--training.patience", "0")
+    assert main(train_arguments(data, tmp_path / "run", *more, model=model)) == 0
+    history = lines(tmp_path / "run")
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+def test_data_without_validation_trains_to_the_end_and_keeps_the_last_epoch(tmp_path, capsys):
+    splits = {split: ids for split, ids in academic().splits.items() if split != "val"}
+    data = saved(tmp_path, splits=splits)
+    assert main(train_arguments(data, tmp_path / "run", "--training.epochs", "8", "--training.patience", "2")) == 0
+    assert "no validation split" in capsys.readouterr().err
+    summary = strict(tmp_path / "run" / "summary.json")
+    assert (summary["best_epoch"], summary["epochs"], summary["val_micro_f1"]) == (8, 8, None)
+
+
+def test_early_stopping_waits_as_long_as_it_was_told(tmp_path, academic_path):
+    more = ("--training.epochs", "300", "--training.patience", "4", "--training.learning_rate", "0.1")
+    assert main(train_arguments(academic_path, tmp_path / "run", *more)) == 0
+    summary = strict(tmp_path / "run" / "summary.json")
+    assert summary["stopped_by"] == "patience"
+    assert summary["epochs"] == summary["best_epoch"] + 4 < 300
+
+
+def test_default_recipe_is_the_synthetic_graph(tmp_path):
+    arguments = ["--data.preset", "imdb", "--training.epochs", "2", "--run.dir", str(tmp_path / "run"), *QUIET]
+    assert main([*arguments, "--model.name", "rgcn", "--model.layers", "1"]) == 0
+    assert strict(tmp_path / "run" / "summary.json")["dataset"].startswith("synthetic")
+    assert Config().data.path == ""
+
+
+def test_non_finite_loss_names_step_stage_and_tensor_and_leaves_a_checkpoint(tmp_path, academic_path, capsys):
+    run = tmp_path / "run"
+    arguments = train_arguments(academic_path, run, "--training.learning_rate", "1e30")
+    assert main([*arguments, "--training.epochs", "20"]) == 1
+    error = the_error(capsys.readouterr().err)
+    epoch = int(error.split("epoch ")[1].split()[0])
+    assert 1 < epoch < 20
+    assert f"(step {epoch - 1})" in error
+    assert any(f"stage {prefix}" in error for prefix in ("layer", "LC", "jvp")), error
+    assert "tensor " in error
+    assert "lower training.learning_rate" in error
+    assert f"the checkpoint of epoch {epoch - 1} stays in {run}" in error
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [f"epoch-{epoch - 1:08d}"]
+    assert [line["epoch"] for line in lines(run)] == list(range(1, epoch))
+    # It resumes: to the same fault, or to its end where that comes before.
+    assert main([*arguments, "--training.epochs", "20", "--resume"]) == 1
+    assert the_error(capsys.readouterr().err) == error
+    assert main(["--resume", "--run.dir", str(run), "--training.epochs", str(epoch - 1)]) == 0
+    summary = strict(run / "summary.json")
+    assert summary["epochs"] == epoch - 1
+    assert all(math.isfinite(value) for value in summary.values() if isinstance(value, float))
+
+
+def test_derived_metapaths_and_implementations_are_printed(tmp_path, academic_path, capsys):
+    assert main(train_arguments(academic_path, tmp_path / "run", "--training.epochs", "1", model="han")) == 0
+    stderr = capsys.readouterr().err
+    assert "derived from the schema; set model.metapaths to choose" in stderr
+    assert "neighbor_attention" in stderr
+    assert strict(tmp_path / "run" / "summary.json")["metapaths"]
+
+
+def test_run_folders_are_numbered_where_none_is_named(tmp_path, academic_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = train_arguments(academic_path, Path("unused"), "--training.epochs", "1")
+    del arguments[arguments.index("--run.dir") : arguments.index("--run.dir") + 2]
+    assert main(arguments) == 0
+    assert main(arguments) == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["rgcn_academic", "rgcn_academic-2"]
+    more = [*arguments, "--resume", "--training.epochs", "2"]
+    assert main(more) == 0
+    assert len(lines(tmp_path / "runs" / "rgcn_academic-2")) == 2
+    assert len(lines(tmp_path / "runs" / "rgcn_academic")) == 1
