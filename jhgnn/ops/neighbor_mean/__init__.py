@@ -33,10 +33,12 @@ def neighbor_mean(graph: SemanticGraph, x: jax.Array, *, implementation: str) ->
         `[num_targets, width]` in x's dtype; zeros for targets without in-edges.
 
     Raises:
-        ValueError: an unknown implementation, a graph placed without a view that it reads, or a dtype that `native`
-            does not take.
+        ValueError: an unknown implementation, shapes that do not fit, a graph placed without a view that it reads, or a
+            dtype that `native` does not take.
         RuntimeError: `native` where the package was installed without it.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"neighbor_mean has no implementation {implementation!r}; choose of {sorted(IMPLEMENTATIONS)}")
+    if x.ndim != 2 or x.shape[0] != graph.num_sources:
+        raise ValueError(f"neighbor_mean of {graph.name!r} got x {x.shape}; need [{graph.num_sources}, width]")
     return IMPLEMENTATIONS[implementation](graph, x)

@@ -1,0 +1,60 @@
+"""C++ for CPU: rows summed in registers; backward, the transposed edges for x and a dot product an edge for weights."""
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.native import require_float32
+from jhgnn.native.row_sum import row_sum
+from jhgnn.ops.segment import coo_of
+
+
+def neighbor_sum(graph: SemanticGraph, x: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """See `jhgnn.ops.neighbor_sum`. float32 and bfloat16 only.
+
+    Raises:
+        RuntimeError: the kernels are not built.
+        ValueError: another dtype; at run time, a malformed graph.
+    """
+    require_float32("neighbor_sum", x, *(() if weights is None else (weights,)))
+    if weights is None:
+        return _plain(graph, x)
+    coo_of(graph)
+    return _weighted(graph, x, weights.astype(jnp.float32))
+
+
+@jax.custom_vjp
+def _plain(graph: SemanticGraph, x: jax.Array) -> jax.Array:
+    return row_sum(graph.incoming, x)
+
+
+def _plain_forward(graph: SemanticGraph, x: jax.Array) -> tuple[jax.Array, SemanticGraph]:
+    return _plain(graph, x), graph
+
+
+def _plain_backward(graph: SemanticGraph, cotangent: jax.Array) -> tuple[None, jax.Array]:
+    return None, row_sum(graph.outgoing, cotangent)
+
+
+_plain.defvjp(_plain_forward, _plain_backward)
+
+
+@jax.custom_vjp
+def _weighted(graph: SemanticGraph, x: jax.Array, weights: jax.Array) -> jax.Array:
+    return row_sum(graph.incoming, x, weights=weights)
+
+
+def _weighted_forward(graph: SemanticGraph, x: jax.Array, weights: jax.Array) -> tuple[jax.Array, tuple]:
+    return _weighted(graph, x, weights), (graph, x, weights)
+
+
+def _weighted_backward(residuals: tuple, cotangent: jax.Array) -> tuple[None, jax.Array, jax.Array]:
+    graph, x, weights = residuals
+    by_sender = weights.at[coo_of(graph).incoming_position].get(mode="promise_in_bounds", unique_indices=True)
+    d_weights = jax.ffi.ffi_call("jhgnn_edge_dot", jax.ShapeDtypeStruct(weights.shape, jnp.float32))(
+        graph.incoming.indptr, graph.incoming.indices, x, cotangent
+    )
+    return None, row_sum(graph.outgoing, cotangent, weights=by_sender), d_weights
+
+
+_weighted.defvjp(_weighted_forward, _weighted_backward)

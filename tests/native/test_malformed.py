@@ -1,0 +1,107 @@
+"""A malformed graph is an error from every kernel, never a crash; so are buffers that do not fit each other."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jhgnn.graph.semantic_graph import Csr, SemanticGraph
+from jhgnn.native.row_sum import row_sum
+from jhgnn.ops.neighbor_attention import native as attention
+from jhgnn.ops.neighbor_max import native as maximum
+from jhgnn.ops.neighbor_mean import native as mean
+from jhgnn.ops.neighbor_sum import native as weighted
+from tests.ops.cases import GRAPHS, placed
+
+SIZES = {"bipartite": (37, 29), "hub_in": (200, 3)}
+
+
+def _attention(graph: SemanticGraph) -> jax.Array:
+    z, src, dst = (
+        jnp.ones(shape) for shape in ((graph.num_sources, 2, 3), (graph.num_sources, 2), (graph.num_targets, 2))
+    )
+    op = lambda z: attention.neighbor_attention(graph, z, src, dst, jnp.uint32(0), 0.2, 0.0)  # noqa: E731
+    out, vjp = jax.vjp(op, z)
+    return vjp(out)[0]
+
+
+def _gradient(op: Callable[[SemanticGraph, jax.Array], jax.Array]) -> Callable[[SemanticGraph], jax.Array]:
+    return lambda graph: jax.grad(lambda x: op(graph, x).sum())(jnp.ones((graph.num_sources, 5)))
+
+
+OPS = {
+    "attention": _attention,
+    "mean": _gradient(mean.neighbor_mean),
+    "max": _gradient(maximum.neighbor_max),
+    "sum": _gradient(lambda graph, x: weighted.neighbor_sum(graph, x, x[0, 0] * jnp.ones(graph.num_edges))),
+}
+
+
+def _last_index(csr: Csr, index: int) -> Csr:
+    return dataclasses.replace(csr, indices=csr.indices.at[-1].set(index))
+
+
+def _first_indices(csr: Csr, index: int) -> Csr:
+    return dataclasses.replace(csr, indices=csr.indices.at[:3].set(index))
+
+
+BREAKAGES: dict[str, tuple[Callable[[Csr, int], Csr], str]] = {
+    "index too large": (lambda csr, n: _last_index(csr, n), "an index is outside 0 to"),
+    "index huge": (lambda csr, n: _first_indices(csr, 2**31 - 1), "an index is outside 0 to"),
+    "index negative": (lambda csr, n: _first_indices(csr, -1), "an index is outside 0 to"),
+    "indptr descends": (
+        lambda csr, n: dataclasses.replace(csr, indptr=csr.indptr.at[1].set(2**30)),
+        "indptr must ascend",
+    ),
+    "indptr starts early": (
+        lambda csr, n: dataclasses.replace(csr, indptr=csr.indptr.at[0].set(-5)),
+        "indptr must ascend",
+    ),
+    "indptr ends late": (
+        lambda csr, n: dataclasses.replace(csr, indptr=csr.indptr.at[-1].add(1)),
+        "indptr must ascend",
+    ),
+}
+
+
+@pytest.mark.parametrize("breakage", sorted(BREAKAGES))
+@pytest.mark.parametrize("direction", ["incoming", "outgoing"])
+@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_malformed_graph_is_an_error(name: str, op: str, direction: str, breakage: str) -> None:
+    graph = placed(GRAPHS[name])
+    broken, message = BREAKAGES[breakage]
+    csr = broken(getattr(graph, direction), SIZES[name][direction == "outgoing"])
+    malformed = dataclasses.replace(graph, **{direction: csr})
+    jax.block_until_ready(OPS[op](graph))
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=message):
+        jax.block_until_ready(OPS[op](malformed))
+
+
+def test_the_next_call_works_after_an_error() -> None:
+    graph = placed(GRAPHS["bipartite"])
+    malformed = dataclasses.replace(graph, incoming=_last_index(graph.incoming, 99))
+    x = jnp.ones((37, 5))
+    expected = mean.neighbor_mean(graph, x)
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="outside 0 to 36"):
+        jax.block_until_ready(mean.neighbor_mean(malformed, x))
+    np.testing.assert_array_equal(mean.neighbor_mean(graph, x), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": jnp.ones(7)}, r"values is \[7\]; need \[edges\]"),
+        ({"row_scale": jnp.ones(7)}, r"index_scale is \[7\]; need \[columns\]"),
+        ({"x": jnp.ones((37, 2), jnp.float16)}, "float32 and bfloat16"),
+        ({"rows": Csr(jnp.zeros((2, 2), jnp.int32), jnp.zeros((2, 2), jnp.int32))}, "must be vectors"),
+        ({"rows": Csr(jnp.zeros((2, 2), jnp.int32), jnp.zeros(0, jnp.int32))}, "must be vectors"),
+    ],
+)
+def test_buffers_that_do_not_fit(change: dict, message: str) -> None:
+    arguments = {"rows": placed(GRAPHS["bipartite"]).incoming, "x": jnp.ones((37, 2))} | change
+    with pytest.raises((ValueError, TypeError, jax.errors.JaxRuntimeError), match=message):
+        jax.block_until_ready(row_sum(arguments.pop("rows"), arguments.pop("x"), **arguments))

@@ -1,0 +1,281 @@
+"""Every implementation of neighbor_attention against float64: values, gradients, dropout mask, dtypes, invariances."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from jhgnn import native
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.ops.neighbor_attention import IMPLEMENTATIONS, choose, neighbor_attention
+from tests.ops import reference, tolerances
+from tests.ops.cases import GRAPHS, mean_size, placed, relabelled
+from tests.ops.tolerances import assert_close
+
+RESULTS = ("out", "d_z", "d_logit_src", "d_logit_dst")
+HEAD_WIDTHS = [(8, 8), (8, 64), (1, 64), (4, 16), (2, 32), (1, 1), (3, 5), (5, 3), (7, 1), (16, 4), (17, 3), (33, 2)]
+
+implementations = pytest.mark.parametrize("implementation", sorted(IMPLEMENTATIONS))
+
+
+def inputs(
+    graph: SemanticGraph, heads: int, width: int, *, scale: float = 1.0, seed: int = 0
+) -> tuple[np.ndarray, ...]:
+    """(z, logit_src, logit_dst, cotangent), float32, normally distributed; logits times `scale`."""
+    rng = np.random.default_rng(seed)
+    shapes = [(graph.num_sources, heads, width), (graph.num_sources, heads), (graph.num_targets, heads)]
+    z, src, dst = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    cotangent = rng.normal(size=(graph.num_targets, heads, width)).astype(np.float32)
+    return z, (scale * src).astype(np.float32), (scale * dst).astype(np.float32), cotangent
+
+
+@partial(jax.jit, static_argnames=("implementation", "slope", "rate"))
+def run(
+    graph: SemanticGraph, arrays: tuple, seed: Any, *, implementation: str, slope: float = 0.2, rate: float = 0.0
+) -> tuple[jax.Array, ...]:
+    *primals, cotangent = arrays
+    out, vjp = jax.vjp(_op(graph, seed, implementation, slope, rate), *primals)
+    return out, *vjp(cotangent)
+
+
+def _op(graph: SemanticGraph, seed: Any, implementation: str, slope: float, rate: float) -> Callable[..., jax.Array]:
+    return lambda z, src, dst: neighbor_attention(
+        graph,
+        z,
+        src,
+        dst,
+        negative_slope=slope,
+        dropout_rate=rate,
+        dropout_seed=seed,
+        implementation=implementation,
+    )
+
+
+def check(graph: SemanticGraph, arrays: tuple, implementation: str, tolerance: float, **options: Any) -> None:
+    seed = np.uint32(options.pop("seed", 0))
+    actual = run(placed(graph), arrays, seed, implementation=implementation, **options)
+    expected = reference.attention(graph, *arrays, seed=int(seed), **options)
+    z, _, _, cotangent = arrays
+    size = z.shape[-1] * mean_size(z) * mean_size(cotangent) / (1.0 - options.get("rate", 0.0))
+    for name, ours, exact in zip(RESULTS, actual, expected, strict=True):
+        assert ours.dtype == arrays[0].dtype, name
+        assert_close(ours, exact, tolerance, max(size, mean_size(exact)), name)
+
+
+@implementations
+@pytest.mark.parametrize("name", sorted(GRAPHS))
+def test_agrees_with_float64(name: str, implementation: str) -> None:
+    graph = GRAPHS[name]
+    tolerance = tolerances.FLOAT32_HUB if "hub" in name else tolerances.FLOAT32
+    check(graph, inputs(graph, 3, 5), implementation, tolerance, rate=0.4, seed=11)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.6])
+@pytest.mark.parametrize(("heads", "width"), HEAD_WIDTHS)
+def test_native_covers_any_heads_and_width(heads: int, width: int, rate: float) -> None:
+    graph = GRAPHS["bipartite"]
+    check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32, rate=rate, seed=5)
+
+
+@pytest.mark.parametrize("implementation", ["segment", "dense"])
+@pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 3)])
+def test_xla_covers_heads_and_width(heads: int, width: int, implementation: str) -> None:
+    check(GRAPHS["dense"], inputs(GRAPHS["dense"], heads, width), implementation, tolerances.FLOAT32)
+
+
+@implementations
+@pytest.mark.parametrize(("heads", "width"), [(0, 3), (2, 0)])
+def test_no_heads_or_no_width_give_empty_results(heads: int, width: int, implementation: str) -> None:
+    graph = GRAPHS["bipartite"]
+    z, src, dst, _ = map(jnp.asarray, inputs(graph, heads, width))
+    out = neighbor_attention(placed(graph), z, src, dst, implementation=implementation)
+    assert out.shape == (graph.num_targets, heads, width)
+
+
+@implementations
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize("scale", [30.0, 1e4])
+def test_extreme_logits(scale: float, rate: float, implementation: str) -> None:
+    graph = GRAPHS["dense"]
+    arrays = inputs(graph, 4, 3, scale=scale)
+    check(graph, arrays, implementation, tolerances.EXTREME, rate=rate)
+
+
+@implementations
+@pytest.mark.parametrize("hub", ["hub_in", "hub_out"])
+def test_extreme_logits_at_a_hub(hub: str, implementation: str) -> None:
+    # One outlier far above all other sources: the targets that it does not reach are on the native safe path.
+    graph = GRAPHS[hub]
+    z, src, dst, cotangent = inputs(graph, 2, 3)
+    src[-1] = 1e4
+    check(graph, (z, src, dst, cotangent), implementation, tolerances.EXTREME)
+
+
+@implementations
+def test_equal_logits_at_the_kink_take_the_upper_slope(implementation: str) -> None:
+    # Logits of exactly 0 where the factors differ: the sign must not depend on rounding.
+    graph = GRAPHS["dense"]
+    z, src, dst, cotangent = inputs(graph, 2, 3)
+    src[::2], dst[::2] = 0.0, 0.0
+    check(graph, (z, src, dst, cotangent), implementation, tolerances.FLOAT32)
+
+
+@implementations
+@pytest.mark.parametrize("slope", [0.0, 1.0])
+def test_slopes_at_the_ends(slope: float, implementation: str) -> None:
+    check(GRAPHS["dense"], inputs(GRAPHS["dense"], 2, 4), implementation, tolerances.FLOAT32, slope=slope)
+
+
+@implementations
+def test_bfloat16_in_float32_sums(implementation: str) -> None:
+    graph = GRAPHS["dense"]
+    arrays = tuple(jnp.asarray(array, jnp.bfloat16) for array in inputs(graph, 4, 8))
+    check(graph, arrays, implementation, tolerances.BFLOAT16, rate=0.3)
+
+
+@pytest.mark.parametrize("implementation", ["segment", "dense"])
+def test_float64_where_xla_computes(implementation: str) -> None:
+    graph = GRAPHS["dense"]
+    with jax.enable_x64(True):
+        arrays = tuple(jnp.asarray(array, jnp.float64) for array in inputs(graph, 2, 3))
+        check(graph, arrays, implementation, tolerances.FLOAT64, rate=0.3)
+
+
+def test_native_refuses_float64() -> None:
+    graph = GRAPHS["dense"]
+    with jax.enable_x64(True):
+        z, src, dst, _ = (jnp.asarray(array, jnp.float64) for array in inputs(graph, 2, 3))
+        with pytest.raises(ValueError, match="float64; cast, or use implementation 'segment'"):
+            neighbor_attention(placed(graph), z, src, dst, implementation="native")
+
+
+def test_gradients_against_finite_differences() -> None:
+    graph, step = GRAPHS["bipartite"], 1e-6
+    arrays = [np.asarray(array, np.float64) for array in inputs(graph, 2, 3)]
+    *primals, cotangent = arrays
+    gradients = reference.attention(graph, *arrays, rate=0.3)[1:]
+    rng = np.random.default_rng(9)
+    for index, gradient in enumerate(gradients):
+        direction = rng.normal(size=primals[index].shape)
+        outputs = []
+        for sign in (1, -1):
+            moved = list(primals)
+            moved[index] = primals[index] + sign * step * direction
+            outputs.append(reference.attention(graph, *moved, cotangent, rate=0.3)[0])
+        slope = (cotangent * (outputs[0] - outputs[1])).sum() / (2 * step)
+        np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-6)
+
+
+def test_all_implementations_drop_the_same_edges() -> None:
+    graph = GRAPHS["bipartite"]
+    z, src, dst, _ = inputs(graph, 8, 37)
+    z = np.broadcast_to(np.eye(37, dtype=np.float32)[:, None, :], z.shape)  # out[v, h, u] = weight of u -> v
+    masks = {
+        name: np.asarray(
+            run(
+                placed(graph),
+                (z, src, dst, np.zeros((29, 8, 37), np.float32)),
+                np.uint32(3),
+                rate=0.5,
+                implementation=name,
+            )[0]
+        )
+        > 0
+        for name in IMPLEMENTATIONS
+    }
+    share = masks["segment"].sum() / (np.asarray(placed(graph).adjacency) > 0).sum() / 8
+    assert 0.45 < share < 0.55
+    for name, mask in masks.items():
+        np.testing.assert_array_equal(mask, masks["segment"], err_msg=name)
+
+
+@implementations
+def test_jit_and_checkpoint_change_nothing(implementation: str) -> None:
+    graph, arrays = placed(GRAPHS["bipartite"]), tuple(map(jnp.asarray, inputs(GRAPHS["bipartite"], 2, 4)))
+    plain = _op(graph, jnp.uint32(4), implementation, 0.2, 0.3)
+
+    def loss(function: Callable[..., jax.Array]) -> tuple[jax.Array, ...]:
+        return jax.grad(lambda *a: (function(*a) * arrays[-1]).sum(), argnums=(0, 1, 2))(*arrays[:-1])
+
+    for ours in (loss(jax.checkpoint(plain)), jax.jit(lambda: loss(plain))()):
+        for a, b in zip(loss(plain), ours, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@implementations
+def test_relabelling_permutes_the_outputs(implementation: str) -> None:
+    graph = GRAPHS["bipartite"]
+    rng = np.random.default_rng(2)
+    sources, targets = rng.permutation(graph.num_sources), rng.permutation(graph.num_targets)
+    z, src, dst, cotangent = inputs(graph, 3, 4)
+    moved = tuple(np.empty_like(array) for array in (z, src, dst, cotangent))
+    moved[0][sources], moved[1][sources], moved[2][targets], moved[3][targets] = z, src, dst, cotangent
+    before = run(placed(graph), (z, src, dst, cotangent), np.uint32(0), implementation=implementation)
+    after = run(placed(relabelled(graph, sources, targets)), moved, np.uint32(0), implementation=implementation)
+    for name, a, b, order in zip(RESULTS, before, after, (targets, sources, sources, targets), strict=True):
+        assert_close(np.asarray(b)[order], np.asarray(a, np.float64), tolerances.FLOAT32, 4.0, name)
+
+
+@hypothesis.given(
+    sizes=st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 60)),
+    heads=st.sampled_from([1, 2, 3, 8, 9]),
+    width=st.integers(1, 9),
+    rate=st.sampled_from([0.0, 0.25, 0.9]),
+    scale=st.sampled_from([0.0, 1.0, 50.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_random_graphs_native(
+    sizes: tuple[int, int, int], heads: int, width: int, rate: float, scale: float, seed: int
+) -> None:
+    num_sources, num_targets, num_edges = sizes
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, num_sources, num_edges), rng.integers(0, num_targets, num_edges)
+    graph = SemanticGraph.from_pairs(*ends, num_sources, num_targets, "any")
+    tolerance = tolerances.FLOAT32 if scale <= 1.0 else 10 * tolerances.FLOAT32  # logits of 100 are 8e-6 apart
+    check(graph, inputs(graph, heads, width, scale=scale, seed=seed), "native", tolerance, rate=rate, seed=seed)
+
+
+def test_same_bits_on_each_run() -> None:
+    graph = GRAPHS["hub_in"]
+    arrays = inputs(graph, 8, 8)
+    first, second = (run(placed(graph), arrays, np.uint32(1), implementation="native", rate=0.5) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_choose_takes_native_on_cpu_and_density_elsewhere() -> None:
+    assert native.available()
+    assert choose(GRAPHS["bipartite"], heads=8, width=8, platform="cpu")[0] == "native"
+    assert choose(GRAPHS["dense"], heads=8, width=8, platform="gpu")[0] == "dense"
+    assert choose(GRAPHS["hub_in"], heads=8, width=8, platform="gpu")[0] in IMPLEMENTATIONS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"implementation": "fast"}, "has no implementation 'fast'"),
+        ({"dropout_rate": 0.5}, "needs a dropout_seed"),
+        ({"dropout_rate": 1.0}, r"need dropout_rate in \[0, 1\)"),
+        ({"logit_dst": np.zeros((3, 3), np.float32)}, "logit_dst"),
+    ],
+)
+def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
+    graph = GRAPHS["bipartite"]
+    z, src, dst, _ = inputs(graph, 2, 3)
+    arguments: dict[str, Any] = {"z": z, "logit_src": src, "logit_dst": dst, "implementation": "segment"} | change
+    with pytest.raises(ValueError, match=message):
+        neighbor_attention(placed(graph), **arguments)
+
+
+@pytest.mark.parametrize(("implementation", "view"), [("segment", "coo"), ("dense", "adjacency")])
+def test_a_graph_without_the_view_is_refused(implementation: str, view: str) -> None:
+    graph = GRAPHS["bipartite"]
+    z, src, dst, _ = map(jnp.asarray, inputs(graph, 2, 3))
+    with pytest.raises(ValueError, match=f"without its '{view}' view"):
+        neighbor_attention(graph.place(()), z, src, dst, implementation=implementation)

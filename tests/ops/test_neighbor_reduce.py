@@ -1,0 +1,131 @@
+"""Every implementation of neighbor_mean, neighbor_sum and neighbor_max against float64."""
+
+from collections.abc import Callable
+from functools import partial
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.ops import neighbor_max, neighbor_mean, neighbor_sum
+from tests.ops import reference, tolerances
+from tests.ops.cases import GRAPHS, mean_size, placed, relabelled
+from tests.ops.tolerances import assert_close
+
+OPS = {
+    "mean": (neighbor_mean.neighbor_mean, reference.mean, neighbor_mean.IMPLEMENTATIONS),
+    "max": (neighbor_max.neighbor_max, reference.maximum, neighbor_max.IMPLEMENTATIONS),
+}
+PAIRS = [(op, name) for op, (_, _, names) in OPS.items() for name in sorted(names)]
+WIDTHS = [1, 3, 7, 8, 15, 16, 17, 31, 64, 100, 128, 129, 300]
+
+ops = pytest.mark.parametrize(("op", "implementation"), PAIRS)
+
+
+def inputs(graph: SemanticGraph, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-20, 20, (graph.num_sources, width)) / 8  # ties, for the maximum; exact in bfloat16
+    return x.astype(np.float32), rng.normal(size=(graph.num_targets, width)).astype(np.float32)
+
+
+@partial(jax.jit, static_argnums=(0,), static_argnames=("implementation",))
+def run(op: Callable, graph: SemanticGraph, *arrays: jax.Array, implementation: str) -> tuple[jax.Array, ...]:
+    *primals, cotangent = arrays
+    out, vjp = jax.vjp(lambda *primals: op(graph, *primals, implementation=implementation), *primals)
+    return out, *vjp(cotangent)
+
+
+def check(op: str, graph: SemanticGraph, x: jax.Array, cotangent: jax.Array, name: str, tolerance: float) -> None:
+    function, exact, _ = OPS[op]
+    actual = run(function, placed(graph), x, cotangent, implementation=name)
+    for what, ours, expected in zip(("out", "d_x"), actual, exact(graph, x, cotangent), strict=True):
+        assert ours.dtype == x.dtype
+        assert_close(ours, expected, tolerance, mean_size(expected), what)
+
+
+@ops
+@pytest.mark.parametrize("name", sorted(GRAPHS))
+def test_agrees_with_float64(name: str, op: str, implementation: str) -> None:
+    tolerance = tolerances.FLOAT32_HUB if "hub" in name else tolerances.FLOAT32
+    check(op, GRAPHS[name], *inputs(GRAPHS[name], 6), implementation, tolerance)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_native_covers_any_width(op: str, width: int, dtype: jnp.dtype) -> None:
+    x, cotangent = (jnp.asarray(array, dtype) for array in inputs(GRAPHS["bipartite"], width))
+    tolerance = tolerances.FLOAT32 if dtype == jnp.float32 else tolerances.BFLOAT16
+    check(op, GRAPHS["bipartite"], x, cotangent, "native", tolerance)
+
+
+@ops
+def test_bfloat16_in_float32_sums_at_a_hub(op: str, implementation: str) -> None:
+    x, cotangent = (jnp.asarray(array, jnp.bfloat16) for array in inputs(GRAPHS["hub_out"], 4))
+    check(op, GRAPHS["hub_out"], x, cotangent, implementation, tolerances.BFLOAT16)
+
+
+@pytest.mark.parametrize(("op", "implementation"), [pair for pair in PAIRS if pair[1] != "native"])
+def test_float64_where_xla_computes(op: str, implementation: str) -> None:
+    with jax.enable_x64(True):
+        x, cotangent = (jnp.asarray(array, jnp.float64) for array in inputs(GRAPHS["bipartite"], 3))
+        check(op, GRAPHS["bipartite"], x, cotangent, implementation, tolerances.FLOAT64)
+
+
+@ops
+def test_relabelling_permutes_the_outputs(op: str, implementation: str) -> None:
+    graph = GRAPHS["bipartite"]
+    rng = np.random.default_rng(2)
+    sources, targets = rng.permutation(graph.num_sources), rng.permutation(graph.num_targets)
+    x, cotangent = inputs(graph, 5)
+    moved = np.empty_like(x), np.empty_like(cotangent)
+    moved[0][sources], moved[1][targets] = x, cotangent
+    before = run(OPS[op][0], placed(graph), x, cotangent, implementation=implementation)
+    after = run(OPS[op][0], placed(relabelled(graph, sources, targets)), *moved, implementation=implementation)
+    for a, b, order in zip(before, after, (targets, sources), strict=True):
+        assert_close(np.asarray(b)[order], np.asarray(a, np.float64), tolerances.FLOAT32, mean_size(np.asarray(a)), op)
+
+
+@pytest.mark.parametrize("implementation", sorted(neighbor_sum.IMPLEMENTATIONS))
+@pytest.mark.parametrize("name", sorted(GRAPHS))
+def test_weighted_sum_agrees_with_float64(name: str, implementation: str) -> None:
+    graph = GRAPHS[name]
+    x, cotangent = inputs(graph, 37)
+    weights = np.random.default_rng(4).normal(size=graph.num_edges).astype(np.float32)
+    op = neighbor_sum.neighbor_sum
+    tolerance = tolerances.FLOAT32_HUB if "hub" in name else tolerances.FLOAT32
+    actual = run(op, placed(graph), x, weights, cotangent, implementation=implementation)
+    expected = reference.weighted_sum(graph, x, weights, cotangent)
+    for what, ours, exact in zip(("out", "d_x", "d_weights"), actual, expected, strict=True):
+        assert_close(ours, exact, tolerance, mean_size(exact), what)
+    actual = run(op, placed(graph), x, cotangent, implementation=implementation)
+    expected = reference.weighted_sum(graph, x, np.ones(graph.num_edges), cotangent)
+    for what, ours, exact in zip(("out", "d_x"), actual, expected[:2], strict=True):
+        assert_close(ours, exact, tolerance, mean_size(exact), f"unweighted {what}")
+
+
+@hypothesis.given(
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 80)),
+    width=st.integers(1, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_random_graphs_native(sizes: tuple[int, int, int], width: int, seed: int) -> None:
+    num_sources, num_targets, num_edges = sizes
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, num_sources, num_edges), rng.integers(0, num_targets, num_edges)
+    graph = SemanticGraph.from_pairs(*ends, num_sources, num_targets, "any")
+    for op in OPS:
+        check(op, graph, *inputs(graph, width, seed), "native", tolerances.FLOAT32)
+
+
+@pytest.mark.parametrize("op", [op for op, _, _ in OPS.values()] + [neighbor_sum.neighbor_sum])
+def test_wrong_arguments(op: Callable) -> None:
+    graph = placed(GRAPHS["bipartite"])
+    with pytest.raises(ValueError, match="has no implementation 'fast'"):
+        op(graph, np.zeros((37, 2), np.float32), implementation="fast")
+    with pytest.raises(ValueError, match=r"got x \(36, 2\); need \[37, width\]"):
+        op(graph, np.zeros((36, 2), np.float32), implementation="native")

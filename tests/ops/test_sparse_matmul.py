@@ -1,0 +1,96 @@
+"""Every implementation of sparse_matmul against a dense float64 product."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import sparse
+
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.ops.sparse_matmul import IMPLEMENTATIONS, choose, sparse_matmul
+from tests.ops import tolerances
+from tests.ops.cases import mean_size
+from tests.ops.tolerances import assert_close
+
+implementations = pytest.mark.parametrize("implementation", sorted(IMPLEMENTATIONS))
+
+
+def random_matrix(rows: int, columns: int, density: float, seed: int = 0) -> sparse.csr_array:
+    rng = np.random.default_rng(seed)
+    dense = rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < density)
+    return sparse.csr_array(dense.astype(np.float32))
+
+
+MATRICES = {
+    "random": random_matrix(50, 70, 0.1),
+    "full": random_matrix(20, 9, 1.0),
+    "full_column": sparse.csr_array(np.ones((20_000, 1), np.float32)),
+    "full_row": sparse.csr_array(np.ones((1, 20_000), np.float32)),
+    "empty_rows": random_matrix(200, 30, 0.005),
+    "no_values": sparse.csr_array((6, 5), dtype=np.float32),
+    "no_rows": sparse.csr_array((0, 5), dtype=np.float32),
+    "no_columns": sparse.csr_array((5, 0), dtype=np.float32),
+}
+
+
+def check(matrix: sparse.csr_array, width: int, implementation: str, dtype: jnp.dtype, tolerance: float) -> None:
+    rng = np.random.default_rng(1)
+    weight = jnp.asarray(rng.normal(size=(matrix.shape[1], width)), dtype)
+    cotangent = jnp.asarray(rng.normal(size=(matrix.shape[0], width)), dtype)
+
+    @jax.jit
+    def run(features: SparseFeatures, weight: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+        out, vjp = jax.vjp(lambda w: sparse_matmul(features, w, implementation=implementation), weight)
+        return out, vjp(cotangent)[0]
+
+    out, gradient = run(SparseFeatures.from_scipy(matrix).place(), weight, cotangent)
+    dense = matrix.toarray().astype(np.float64)
+    assert out.dtype == gradient.dtype == dtype
+    expected = dense @ np.asarray(weight, np.float64), dense.T @ np.asarray(cotangent, np.float64)
+    assert_close(out, expected[0], tolerance, mean_size(expected[0]), "out")
+    assert_close(gradient, expected[1], tolerance, mean_size(expected[1]), "d_weight")
+
+
+@implementations
+@pytest.mark.parametrize("name", sorted(MATRICES))
+def test_agrees_with_float64(name: str, implementation: str) -> None:
+    tolerance = tolerances.FLOAT32_HUB if name.startswith("full_") else tolerances.FLOAT32
+    check(MATRICES[name], 21, implementation, jnp.float32, tolerance)
+
+
+@pytest.mark.parametrize("width", [1, 5, 8, 16, 24, 64, 136, 200, 513])
+def test_native_covers_any_width(width: int) -> None:
+    check(MATRICES["random"], width, "native", jnp.float32, tolerances.FLOAT32)
+    check(MATRICES["random"], width, "native", jnp.bfloat16, tolerances.BFLOAT16)
+
+
+@implementations
+def test_bfloat16_in_float32_sums(implementation: str) -> None:
+    check(MATRICES["full_row"], 4, implementation, jnp.bfloat16, tolerances.BFLOAT16)
+
+
+@implementations
+def test_no_width(implementation: str) -> None:
+    features = SparseFeatures.from_scipy(MATRICES["random"]).place()
+    assert sparse_matmul(features, jnp.zeros((70, 0)), implementation=implementation).shape == (50, 0)
+
+
+def test_float64() -> None:
+    with jax.enable_x64(True):
+        check(MATRICES["random"], 3, "segment", jnp.float64, tolerances.FLOAT64)
+        with pytest.raises(ValueError, match="float64; cast"):
+            sparse_matmul(SparseFeatures.from_scipy(MATRICES["random"]), jnp.zeros((70, 2)), implementation="native")
+
+
+def test_wrong_arguments() -> None:
+    features = SparseFeatures.from_scipy(MATRICES["random"])
+    with pytest.raises(ValueError, match="has no implementation 'fast'"):
+        sparse_matmul(features, jnp.zeros((70, 2)), implementation="fast")
+    with pytest.raises(ValueError, match=r"70 columns got a weight of shape \(71, 2\)"):
+        sparse_matmul(features, jnp.zeros((71, 2)), implementation="native")
+
+
+def test_choose() -> None:
+    features = SparseFeatures.from_scipy(MATRICES["random"])
+    assert choose(features, width=64, platform="cpu")[0] == "native"
+    assert choose(features, width=64, platform="gpu")[0] == "segment"
