@@ -81,6 +81,9 @@ class ModelConfig:
     shared_projection: bool = _option(
         False, "HAN: one feature projection for all metapaths (the HAN paper, PyG) instead of one each (DGL)"
     )
+    projection_bias: bool = _option(
+        False, "HAN: bias on projected rows (PyG) instead of one a metapath on aggregated rows (DGL)"
+    )
     semantic_hidden: int = _option(128, "HAN: width of the semantic attention", minimum=1)
     feature_dropout: float = _option(0.0, "dropout of input features", minimum=0, below=1)
     dropout: float = _option(0.5, "dropout of each layer's input but the first", minimum=0, below=1)
