@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.feature_projection import Rows
 from jhgnn.nn.stage import stage
 
@@ -20,7 +20,11 @@ class ModelOutput(NamedTuple):
 
 
 class InputEmbeddings(nnx.Module):
-    """A learnable `[num_nodes, width]` table for each of the given types that has no features."""
+    """A learnable `[num_nodes, width]` table for each of the given types that has no features.
+
+    In a mini-batch, the tables stand for the batch's rows of them: the step gathers those, so that their gradients,
+    too, have the size of the batch.
+    """
 
     def __init__(self, node_types: Collection[str], spec: GraphSpec, width: int, *, rngs: nnx.Rngs) -> None:
         init = nnx.initializers.glorot_uniform()
@@ -33,12 +37,11 @@ class InputEmbeddings(nnx.Module):
         )
         self.widths = {node_type: spec.feature_widths.get(node_type, width) for node_type in sorted(node_types)}
 
-    def __call__(self, inputs: GraphInputs) -> dict[str, Rows]:
-        """The rows of every given type: its features, or its table."""
-        return {
-            node_type: self.tables[node_type][...] if node_type in self.tables else inputs.features[node_type]
-            for node_type in self.widths
-        }
+    def __call__(self, inputs: ModelInputs) -> dict[str, Rows]:
+        """The rows of every given type: its features, or its table; a type that a mini-batch did not meet is absent."""
+        tables: dict[str, Rows] = {node_type: table[...] for node_type, table in self.tables.items()}
+        found = tables | inputs.features
+        return {node_type: found[node_type] for node_type in self.widths if node_type in found}
 
 
 class Classifier(nnx.Module):

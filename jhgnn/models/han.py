@@ -6,7 +6,7 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
-from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.inputs import Block, GraphSpec, ModelInputs
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation
@@ -16,10 +16,14 @@ from jhgnn.nn.stage import stage
 
 
 class HANLayer(nnx.Module):
-    """FP, NA and SF over the metapaths of one node type: rows `[num_nodes, in_width]` to `[num_nodes, hidden]`."""
+    """FP, NA and SF over the metapaths of one node type: rows `[num_nodes, in_width]` to `[num_rows, hidden]`.
+
+    In a mini-batch the semantic attention is the mean over the batch's targets in every layer, so it equals the
+    full-batch one where the batch holds all of them, and does not depend on how many devices share the batch.
+    """
 
     def __init__(self, layer: int, in_width: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        self.layer = layer
+        self.layer, self.target = layer, spec.target
         self.metapaths = spec.metapaths
         self.shared_projection = config.shared_projection
         spaces = ("shared",) if config.shared_projection else spec.metapaths
@@ -43,7 +47,15 @@ class HANLayer(nnx.Module):
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
 
-    def __call__(self, x: Rows, inputs: GraphInputs, step_seed: jax.Array | None) -> jax.Array:
+    def __call__(
+        self,
+        x: Rows,
+        block: Block,
+        step_seed: jax.Array | None,
+        targets: jax.Array | None = None,
+        axis: str | None = None,
+    ) -> jax.Array:
+        num_rows = block.num_rows[self.target]
         weights = self.projection.weights()
         columns: dict[str, jax.Array] = {f"{space}/z": weight for space, weight in weights.items()}
         for name in self.metapaths:
@@ -57,10 +69,10 @@ class HANLayer(nnx.Module):
         parts = []
         for index, name in enumerate(self.metapaths):
             aggregated = self.attention(
-                inputs.graphs[name],
+                block.graphs[name],
                 projected[f"{'shared' if self.shared_projection else name}/z"],
                 projected[f"{name}/src"],
-                projected[f"{name}/dst"],
+                projected[f"{name}/dst"][:num_rows],
                 layer=self.layer,
                 step_seed=step_seed,
                 implementation=self.implementations[index],
@@ -70,10 +82,10 @@ class HANLayer(nnx.Module):
                     aggregated = aggregated + self.bias_po[index][None, :].astype(aggregated.dtype)
                 parts.append(ACTIVATIONS[self.activation](aggregated))
         with stage("SF", self.layer):
-            fused = self.fusion(parts)
+            fused = self.fusion(parts, targets, axis)
             if self.norm is not None:
                 fused = self.norm(fused)
-            return fused + dense_rows(x) if self.residual else fused
+            return fused + dense_rows(x)[:num_rows] if self.residual else fused
 
     def _add_bias(self, projected: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Biased projections, and the logits of biased projections."""
@@ -90,7 +102,7 @@ class HAN(nnx.Module):
     """Embeds the target type along its metapaths and classifies it."""
 
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        self.target = spec.target
+        self.target, self.num_nodes = spec.target, nnx.static(dict(spec.num_nodes))
         self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
         self.embeddings = InputEmbeddings([spec.target], spec, config.hidden, rngs=rngs)
         width = self.embeddings.widths[spec.target]
@@ -101,13 +113,16 @@ class HAN(nnx.Module):
         self.layers = nnx.List(layers)
         self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
 
-    def __call__(self, inputs: GraphInputs, step_seed: jax.Array | None = None) -> ModelOutput:
-        """Logits and embeddings of all targets; dropout is on where a uint32 `step_seed` is given."""
+    def __call__(self, inputs: ModelInputs, step_seed: jax.Array | None = None) -> ModelOutput:
+        """Logits and embeddings of all targets, or of a mini-batch's; dropout is on where a uint32 seed is given."""
         x = self.embeddings(inputs)[self.target]
-        if step_seed is not None:
-            x = drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout)
+        targets = inputs.targets(self.target)
         for index, layer in enumerate(self.layers):
-            if index and step_seed is not None:
-                x = drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout)
-            x = layer(x, inputs, step_seed)
+            block = inputs.block(len(self.layers) - 1 - index, self.num_nodes)
+            ids = block.ids.get(self.target)
+            if index == 0 and step_seed is not None:
+                x = drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout, ids)
+            elif step_seed is not None:
+                x = drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout, ids)
+            x = layer(x, block, step_seed, targets, inputs.axis)
         return self.classifier(dense_rows(x))

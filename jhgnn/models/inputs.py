@@ -1,13 +1,36 @@
-"""What a model reads: its arrays (`GraphInputs`, arguments of the step) and their static description (`GraphSpec`)."""
+"""What a model reads, of the whole graph (`GraphInputs`) or of a mini-batch (`SampledInputs`), and its `GraphSpec`.
+
+Both show a layer the same thing, a `Block`: the rows it reads start with the rows it makes, and whatever depends on a
+vertex (dropout) is hashed from its global id, so a sampled batch computes what the whole graph does.
+"""
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import jax
+import jax.numpy as jnp
 
+from jhgnn.graph.sampled import NeighborTable, SampledBlocks
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.graph.sparse_rows import SparseRows
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """What one layer aggregates over.
+
+    Attributes:
+        graphs: relation or metapath -> its edges, from rows read to rows made; without an entry none were drawn.
+        num_rows: rows to make of each type that has any: the first of those read.
+        ids: global ids of the rows read, int32 `[rows]` by type; a type that is absent is there whole, in order.
+    """
+
+    graphs: Mapping[str, SemanticGraph | NeighborTable]
+    num_rows: Mapping[str, int]
+    ids: Mapping[str, jax.Array]
 
 
 @jax.tree_util.register_dataclass
@@ -17,6 +40,59 @@ class GraphInputs:
 
     features: dict[str, jax.Array | SparseFeatures]
     graphs: dict[str, SemanticGraph]
+
+    def block(self, _hop: int, num_nodes: Mapping[str, int]) -> Block:
+        """The whole graph, for every layer."""
+        return Block(self.graphs, num_nodes, {})
+
+    def targets(self, _target: str) -> None:
+        """Every row is a target."""
+        return
+
+    @property
+    def axis(self) -> None:
+        """No other device holds targets."""
+        return
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SampledInputs:
+    """One mini-batch, or one device's share of it.
+
+    Attributes:
+        features: rows of the input frontier of each type that has features, `[capacities[-1][type], width]`.
+        blocks: its neighbour tables.
+        endpoints: relation or metapath, source and target type of each table.
+        axis: the mapped axis over which the devices share the batch, or None.
+    """
+
+    features: dict[str, jax.Array | SparseRows]
+    blocks: SampledBlocks
+    endpoints: tuple[tuple[str, str, str], ...] = dataclasses.field(metadata={"static": True})
+    axis: str | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
+        """The tables into a hop's frontier; hop 0 are the targets, which the last layer makes."""
+        return Block(
+            graphs={
+                name: self.blocks.table(hop, name, source, target)
+                for name, source, target in self.endpoints
+                if name in self.blocks.hops[hop]
+            },
+            num_rows=self.blocks.capacities[hop].as_dict(),
+            ids={
+                node_type: self.blocks.frontier(hop + 1, node_type)
+                for node_type, _ in self.blocks.capacities[hop + 1].items
+            },
+        )
+
+    def targets(self, target: str) -> jax.Array:
+        """Which of the first slots hold a target of the batch, bool `[batch]`."""
+        return jnp.asarray(self.blocks.frontier(0, target) >= 0)
+
+
+ModelInputs: TypeAlias = GraphInputs | SampledInputs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
-from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.inputs import Block, GraphSpec, ModelInputs
 from jhgnn.models.relation_plan import LayerPlan, plan_layers
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import Rows, dense_rows
@@ -18,11 +18,9 @@ DEFAULT_LAYERS = 3  # Table 2 of the characterization paper
 
 
 class RelationalLayer(Protocol):
-    """One layer over relations: rows of each type it reads to `[num_nodes, hidden]` of each type it makes."""
+    """One layer over relations: rows of each type it reads to `[num_rows, hidden]` of each type it makes."""
 
-    def __call__(
-        self, rows: Mapping[str, Rows], inputs: GraphInputs, step_seed: jax.Array | None
-    ) -> dict[str, jax.Array]: ...
+    def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]: ...
 
 
 class LayerFactory(Protocol):
@@ -53,7 +51,7 @@ class RelationalModel(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         plans = plan_layers(spec.relations, spec.target, config.layers or DEFAULT_LAYERS, reads_targets)
-        self.target = spec.target
+        self.target, self.num_nodes = spec.target, nnx.static(dict(spec.num_nodes))
         self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
         self.embeddings = InputEmbeddings(plans[0].reads, spec, config.hidden, rngs=rngs)
         widths: Mapping[str, int] = self.embeddings.widths
@@ -64,19 +62,21 @@ class RelationalModel(nnx.Module):
         self.layers = nnx.List(layers)
         self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
 
-    def __call__(self, inputs: GraphInputs, step_seed: jax.Array | None = None) -> ModelOutput:
-        """Logits and embeddings of all targets; dropout is on where a uint32 `step_seed` is given."""
+    def __call__(self, inputs: ModelInputs, step_seed: jax.Array | None = None) -> ModelOutput:
+        """Logits and embeddings of all targets, or of a mini-batch's; dropout is on where a uint32 seed is given."""
         rows: dict[str, Rows] = self.embeddings(inputs)
-        if step_seed is not None:
-            rows = {
-                node_type: drop_features(x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout)
-                for node_type, x in rows.items()
-            }
         for index, layer in enumerate(self.layers):
-            if index and step_seed is not None:
-                rows = {
-                    node_type: drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{node_type}"), self.dropout)
-                    for node_type, x in rows.items()
-                }
-            rows = dict(layer(rows, inputs, step_seed))
+            block = inputs.block(len(self.layers) - 1 - index, self.num_nodes)
+            if step_seed is not None:
+                rows = {name: self._dropped(x, name, index, block, step_seed) for name, x in rows.items()}
+            rows = dict(layer(rows, block, step_seed))
         return self.classifier(dense_rows(rows[self.target]))
+
+    def _dropped(self, x: Rows, node_type: str, index: int, block: Block, step_seed: jax.Array) -> Rows:
+        if index == 0:
+            return drop_features(
+                x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout, block.ids.get(node_type)
+            )
+        return drop_rows(
+            dense_rows(x), site_seed(step_seed, f"layer{index}/{node_type}"), self.dropout, block.ids.get(node_type)
+        )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
-from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.inputs import Block, GraphSpec
 from jhgnn.models.relation_plan import LayerPlan
 from jhgnn.models.relational import RelationalModel
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
@@ -37,7 +37,6 @@ class RGATLayer(nnx.Module):
     ) -> None:
         self.layer = layer
         self.plan = nnx.static(plan)
-        self.num_nodes = nnx.static({node_type: spec.num_nodes[node_type] for node_type in plan.makes})
         self.implementations = nnx.static({name: spec.implementations[name] for name in plan.relations})
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
@@ -79,11 +78,11 @@ class RGATLayer(nnx.Module):
             columns[f"{name}/dst"] = self.attention.target_columns(name, (weights | crossing)[name])
         return columns
 
-    def __call__(
-        self, rows: Mapping[str, Rows], inputs: GraphInputs, step_seed: jax.Array | None
-    ) -> dict[str, jax.Array]:
+    def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
         projected: dict[str, dict[str, jax.Array]] = {}
         for node_type in self.plan.reads:
+            if node_type not in rows:
+                continue
             with stage("FP", self.layer, node_type):
                 projected[node_type] = project_together(
                     rows[node_type],
@@ -93,15 +92,20 @@ class RGATLayer(nnx.Module):
                 )
         made = {}
         for node_type in self.plan.makes:
+            num_rows = block.num_rows.get(node_type, 0)
+            if not num_rows:
+                continue
             parts = []
             for name in self.plan.into(node_type):
+                if name not in block.graphs:
+                    continue
                 source = projected[self.plan.relations[name].source]
                 parts.append(
                     self.attention(
-                        inputs.graphs[name],
+                        block.graphs[name],
                         source[f"{name}/z"],
                         source[f"{name}/src"],
-                        projected[node_type][f"{name}/dst"],
+                        projected[node_type][f"{name}/dst"][:num_rows],
                         layer=self.layer,
                         step_seed=step_seed,
                         implementation=self.implementations[name],
@@ -109,10 +113,10 @@ class RGATLayer(nnx.Module):
                 )
             with stage("SF", self.layer, node_type):
                 own = projected[node_type].get(f"{SELF}/z")
-                parts += [] if own is None else [own]
-                made[node_type] = self.fusions[node_type](parts, self.num_nodes[node_type])
+                parts += [] if own is None else [own[:num_rows]]
+                made[node_type] = self.fusions[node_type](parts, num_rows)
                 if node_type in self.residual:
-                    made[node_type] = made[node_type] + dense_rows(rows[node_type])
+                    made[node_type] = made[node_type] + dense_rows(rows[node_type])[:num_rows]
         return made
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
-from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.inputs import Block, GraphSpec
 from jhgnn.models.relation_plan import LayerPlan
 from jhgnn.models.relational import RelationalModel
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
@@ -33,7 +33,6 @@ class RGCNLayer(nnx.Module):
     ) -> None:
         self.layer = layer
         self.plan = nnx.static(plan)
-        self.num_nodes = nnx.static({node_type: spec.num_nodes[node_type] for node_type in plan.makes})
         self.implementations = nnx.static({name: spec.implementations[name] for name in plan.relations})
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
@@ -52,11 +51,11 @@ class RGCNLayer(nnx.Module):
         self.projections, self.fusions = nnx.Dict(projections), nnx.Dict(fusions)
         self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
 
-    def __call__(
-        self, rows: Mapping[str, Rows], inputs: GraphInputs, step_seed: jax.Array | None
-    ) -> dict[str, jax.Array]:
+    def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
         z: dict[str, dict[str, jax.Array]] = {}
         for node_type, projection in self.projections.items():
+            if node_type not in rows:
+                continue
             with stage("FP", self.layer, node_type):
                 z[node_type] = project_together(
                     rows[node_type],
@@ -66,20 +65,24 @@ class RGCNLayer(nnx.Module):
                 )
         made = {}
         for node_type in self.plan.makes:
+            num_rows = block.num_rows.get(node_type, 0)
+            if not num_rows:
+                continue
             parts = [
                 mean_aggregation(
-                    inputs.graphs[name],
+                    block.graphs[name],
                     z[self.plan.relations[name].source][name],
                     layer=self.layer,
                     implementation=self.implementations[name],
                 )
                 for name in self.plan.into(node_type)
+                if name in block.graphs
             ]
             with stage("SF", self.layer, node_type):
-                parts += [z[node_type][SELF]] if SELF in z.get(node_type, {}) else []
-                made[node_type] = self.fusions[node_type](parts, self.num_nodes[node_type])
+                parts += [z[node_type][SELF][:num_rows]] if SELF in z.get(node_type, {}) else []
+                made[node_type] = self.fusions[node_type](parts, num_rows)
                 if node_type in self.residual:
-                    made[node_type] = made[node_type] + dense_rows(rows[node_type])
+                    made[node_type] = made[node_type] + dense_rows(rows[node_type])[:num_rows]
         return made
 
 

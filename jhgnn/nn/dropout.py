@@ -13,11 +13,14 @@ def site_seed(step_seed: jax.Array, site: str) -> jax.Array:
     return mix(step_seed + jnp.uint32((zlib.crc32(site.encode()) * GOLDEN) % 2**32))
 
 
-def drop_rows(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
-    """Zeroes elements of `[rows, width]` with probability `rate` and scales the kept ones by 1 / (1 - rate)."""
+def drop_rows(x: jax.Array, seed: jax.Array, rate: float, ids: jax.Array | None = None) -> jax.Array:
+    """Zeroes elements of `[rows, width]` with probability `rate` and scales the kept ones by 1 / (1 - rate).
+
+    With global `ids`, `[rows]`, a row drops the elements that it drops in the whole graph; without, row i is vertex i.
+    """
     if rate == 0.0:
         return x
-    rows = jnp.arange(x.shape[0], dtype=jnp.uint32)[:, None]
+    rows = (jnp.arange(x.shape[0]) if ids is None else ids).astype(jnp.uint32)[:, None]
     columns = jnp.arange(x.shape[1], dtype=jnp.uint32)[None, :]
     kept = edge_bits(seed, rows, columns, jnp.zeros((1, 1), jnp.uint32)) >= jnp.uint32(keep_threshold(rate))
     return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)

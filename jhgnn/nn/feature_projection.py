@@ -9,17 +9,19 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.graph.sparse_rows import SparseRows
+from jhgnn.ops.neighbor_table import weighted_sum
 from jhgnn.ops.sparse_matmul import sparse_matmul
 
-Rows: TypeAlias = jax.Array | SparseFeatures
-"""What a stage projects: dense `[num_nodes, width]` or sparse features."""
+Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
+"""What a stage projects: dense `[num_nodes, width]` or sparse features, of all nodes or of a mini-batch."""
 
 _glorot = nnx.initializers.glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(0,))
 
 
 def dense_rows(x: Rows) -> jax.Array:
     """Hidden rows, which are always dense; only a first layer reads sparse ones."""
-    assert not isinstance(x, SparseFeatures)
+    assert not isinstance(x, SparseFeatures | SparseRows)
     return x
 
 
@@ -27,6 +29,8 @@ def project(x: Rows, weight: jax.Array, *, sparse_implementation: str, dtype: ja
     """`x @ weight`, `[num_nodes, width]` times `[width, columns]`; computed in `dtype`, summed in float32 at least."""
     if isinstance(x, SparseFeatures):
         return sparse_matmul(x, weight.astype(dtype), implementation=sparse_implementation)
+    if isinstance(x, SparseRows):
+        return weighted_sum(x.columns, x.values, weight.astype(dtype)).astype(dtype)
     accumulator = jnp.promote_types(dtype, jnp.float32)
     return jnp.matmul(x.astype(dtype), weight.astype(dtype), preferred_element_type=accumulator).astype(dtype)
 

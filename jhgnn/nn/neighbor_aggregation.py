@@ -7,17 +7,29 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.nn.dropout import site_seed
 from jhgnn.nn.stage import stage
+from jhgnn.ops.neighbor_attention import fanout as fanout_attention
 from jhgnn.ops.neighbor_attention import neighbor_attention
+from jhgnn.ops.neighbor_mean import fanout as fanout_mean
 from jhgnn.ops.neighbor_mean import neighbor_mean
 
 
-def mean_aggregation(graph: SemanticGraph, z: jax.Array, *, layer: int, implementation: str) -> jax.Array:
-    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`."""
+def mean_aggregation(
+    graph: SemanticGraph | NeighborTable, z: jax.Array, *, layer: int, implementation: str
+) -> jax.Array:
+    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`.
+
+    A sampled table has one implementation, `fanout`; a semantic graph the one that is named.
+    """
     with stage("NA", layer, graph.name):
-        return checkpoint_name(neighbor_mean(graph, z, implementation=implementation), "na_out")
+        if isinstance(graph, NeighborTable):
+            out = fanout_mean.neighbor_mean(graph, z)
+        else:
+            out = neighbor_mean(graph, z, implementation=implementation)
+        return checkpoint_name(out, "na_out")
 
 
 class AttentionAggregation(nnx.Module):
@@ -57,7 +69,7 @@ class AttentionAggregation(nnx.Module):
 
     def __call__(
         self,
-        graph: SemanticGraph,
+        graph: SemanticGraph | NeighborTable,
         z: jax.Array,
         logit_src: jax.Array,
         logit_dst: jax.Array,
@@ -66,17 +78,28 @@ class AttentionAggregation(nnx.Module):
         step_seed: jax.Array | None,
         implementation: str,
     ) -> jax.Array:
-        """Attention over in-edges, `[num_sources, H * D]` to `[num_targets, H * D]`; no dropout without a seed."""
+        """Attention over in-edges, `[num_sources, H * D]` to `[num_targets, H * D]`; no dropout without a seed.
+
+        A sampled table has one implementation, `fanout`; a semantic graph the one that is named.
+        """
         with stage("NA", layer, graph.name):
-            dropped = step_seed is not None and self.dropout_rate > 0.0
-            out = neighbor_attention(
-                graph,
-                z.reshape(-1, self.heads, self.head_width),
-                logit_src,
-                logit_dst,
-                negative_slope=self.negative_slope,
-                dropout_rate=self.dropout_rate if dropped else 0.0,
-                dropout_seed=site_seed(step_seed, f"layer{layer}/NA/{graph.name}") if step_seed is not None else None,
-                implementation=implementation,
-            )
+            rate, seed = 0.0, jnp.zeros((), jnp.uint32)
+            if step_seed is not None:
+                rate, seed = self.dropout_rate, site_seed(step_seed, f"layer{layer}/NA/{graph.name}")
+            z_nhd = z.reshape(-1, self.heads, self.head_width)
+            if isinstance(graph, NeighborTable):
+                out = fanout_attention.neighbor_attention(
+                    graph, z_nhd, logit_src, logit_dst, seed, self.negative_slope, rate
+                )
+            else:
+                out = neighbor_attention(
+                    graph,
+                    z_nhd,
+                    logit_src,
+                    logit_dst,
+                    negative_slope=self.negative_slope,
+                    dropout_rate=rate,
+                    dropout_seed=seed,
+                    implementation=implementation,
+                )
             return checkpoint_name(out.reshape(graph.num_targets, -1), "na_out")

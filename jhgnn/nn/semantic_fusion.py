@@ -36,18 +36,41 @@ class SumFusion(nnx.Module):
 
 
 class AttentionFusion(nnx.Module):
-    """Attention over metapaths, one weight a metapath for all nodes (HAN eq. 7-9)."""
+    """Attention over metapaths, one weight a metapath for all nodes (HAN eq. 7-9).
+
+    The weights are a mean over nodes: over all of them in full-batch training, over the batch's targets in a
+    mini-batch. The two are equal where the batch holds every node.
+    """
 
     def __init__(self, width: int, semantic_width: int, *, rngs: nnx.Rngs) -> None:
         self.hidden = nnx.Linear(width, semantic_width, rngs=rngs)
         self.query = nnx.Param(nnx.initializers.glorot_uniform()(rngs.params(), (semantic_width, 1)))
 
-    def __call__(self, parts: Sequence[jax.Array]) -> jax.Array:
-        """`[num_nodes, width]` each to `[num_nodes, width]` float32; needs at least one part."""
+    def __call__(
+        self, parts: Sequence[jax.Array], targets: jax.Array | None = None, axis: str | None = None
+    ) -> jax.Array:
+        """`[num_nodes, width]` each to `[num_nodes, width]` float32; needs at least one part.
+
+        Args:
+            parts: one a metapath.
+            targets: bool `[at most num_nodes]`, which of the first rows the mean is over; None: all rows.
+            axis: mapped axis whose devices hold the other targets of the batch, or None.
+        """
         # query . mean(tanh(...)) = mean(query . tanh(...)): the mean first leaves one row to multiply.
-        scores = jnp.stack([(jnp.tanh(self.hidden(part)).mean(axis=0) @ self.query[...])[0] for part in parts])
+        means = self._means(parts, targets, axis)
+        scores = jnp.stack([(mean @ self.query[...])[0] for mean in means])
         betas = jax.nn.softmax(scores)
         total = betas[0] * parts[0].astype(betas.dtype)
         for beta, part in zip(betas[1:], parts[1:], strict=True):
             total = total + beta * part
         return checkpoint_name(total, "sf_out")
+
+    def _means(self, parts: Sequence[jax.Array], targets: jax.Array | None, axis: str | None) -> Sequence[jax.Array]:
+        if targets is None:
+            return [jnp.tanh(self.hidden(part)).mean(axis=0) for part in parts]
+        weights = targets.astype(jnp.float32)
+        sums = [weights @ jnp.tanh(self.hidden(part[: len(weights)])) for part in parts]
+        total, count = jnp.stack(sums), weights.sum()
+        if axis is not None:
+            total, count = jax.lax.psum((total, count), axis)
+        return list(total / jnp.maximum(count, 1.0))

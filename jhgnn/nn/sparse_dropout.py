@@ -7,22 +7,29 @@ import jax.numpy as jnp
 
 from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.dropout import drop_rows
 from jhgnn.nn.feature_projection import Rows
 
 
-def drop_features(x: Rows, seed: jax.Array, rate: float) -> Rows:
+def drop_features(x: Rows, seed: jax.Array, rate: float, ids: jax.Array | None = None) -> Rows:
     """Zeroes elements with probability `rate` and scales the kept ones by 1 / (1 - rate).
 
-    A sparse matrix keeps its structure and drops the values that the dense one would drop.
+    A sparse matrix keeps its structure and drops the values that the dense one would drop. Rows of a mini-batch come
+    with their global `ids`, `[rows]`.
     """
-    if rate == 0.0 or not isinstance(x, SparseFeatures):
-        return drop_rows(x, seed, rate) if not isinstance(x, SparseFeatures) else x
+    if not isinstance(x, SparseFeatures | SparseRows):
+        return drop_rows(x, seed, rate, ids)
+    if rate == 0.0:
+        return x
 
     def dropped(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
         bits = edge_bits(seed, rows.astype(jnp.uint32), columns.astype(jnp.uint32), jnp.uint32(0))
         return jnp.where(bits >= jnp.uint32(keep_threshold(rate)), values / (1.0 - rate), 0.0)
 
+    if isinstance(x, SparseRows):
+        rows = (jnp.arange(x.num_rows) if ids is None else ids)[:, None]
+        return dataclasses.replace(x, values=dropped(x.values, rows, x.columns))
     return dataclasses.replace(
         x,
         values=dropped(x.values, x.rows, x.by_row.indices),
