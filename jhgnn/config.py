@@ -7,10 +7,11 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from jhgnn import fan_out_text
 from jhgnn.errors import InputError
 
 
@@ -22,10 +23,14 @@ def _option(
     above: float | None = None,
     maximum: float | None = None,
     below: float | None = None,
+    canonical: Callable[[Any, str], Any] | None = None,
 ) -> Any:
-    """A field with its help text and its bounds, which hold for every element of a list as well."""
+    """A field with its help text and its bounds, which hold for every element of a list as well.
+
+    `canonical` turns what a recipe may hold, given where it stands, into the field's type, or raises a ValueError.
+    """
     bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
-    return dataclasses.field(default=default, metadata={"help": help_text, **bounds})
+    return dataclasses.field(default=default, metadata={"help": help_text, "canonical": canonical, **bounds})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +139,56 @@ class KernelsConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """Mini-batch training on sampled neighbours; the whole graph at once while batch_size is 0."""
+
+    batch_size: int = _option(0, "target nodes a batch, over all devices; 0: full-batch training", minimum=0)
+    fan_out: str = _option(
+        "25,20",
+        "neighbours drawn at each hop from the targets outwards: 25,20, or one number for all hops, or 'all', or by"
+        " relation: 'default=25,20; cites=all,5'; in a recipe also a list or a table",
+        canonical=fan_out_text.to_text,
+    )
+    walks: int = _option(
+        0,
+        "HAN: random walks from each target along each metapath, of whose ends the fan-out most visited are the"
+        " neighbours, so that no metapath graph is built; 0: draw from built metapath graphs",
+        minimum=0,
+        maximum=1024,
+    )
+    side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
+    features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")
+    threads: int = _option(2, "host threads that sample one batch together", minimum=1, maximum=256)
+    prefetch_threads: int = _option(
+        1, "batches prepared on the host at the same time; 0: each when it is needed", minimum=0, maximum=256
+    )
+    prefetch_depth: int = _option(4, "batches prepared ahead at most", minimum=1)
+    prefetch_memory_gib: float = _option(2.0, "memory of the batches prepared ahead, at most", above=0)
+    max_steps: int = _option(0, "stop after this many batches; 0: only training.epochs and patience count", minimum=0)
+    evaluation: Literal["sampled", "layerwise"] = _option(
+        "sampled", "sampled: with the fan-out of training; layerwise: over all neighbours, a layer at a time"
+    )
+    evaluation_nodes: int = _option(
+        0, "evaluate on at most this many nodes of each split, a fixed random choice; 0: on all", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedConfig:
+    """Data-parallel training: each device draws its own share of every batch."""
+
+    devices: int = _option(0, "local devices to train on; 0: all", minimum=0)
+    coordinator: str = _option(
+        "", "HOST:PORT of process 0 where several train together; empty: a single one, or found from the cluster"
+    )
+    num_processes: int = _option(0, "processes that train together; 0: one, or found from the cluster", minimum=0)
+    process_id: int = _option(-1, "number of this process, from 0; -1: found from the cluster", minimum=-1)
+    heartbeat_timeout_s: int = _option(
+        30, "seconds after which a silent process counts as dead, which ends the run on the others", minimum=5
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """One run; a recipe is its TOML form."""
 
@@ -143,6 +198,8 @@ class Config:
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     kernels: KernelsConfig = dataclasses.field(default_factory=KernelsConfig)
+    sampling: SamplingConfig = dataclasses.field(default_factory=SamplingConfig)
+    distributed: DistributedConfig = dataclasses.field(default_factory=DistributedConfig)
 
     def __post_init__(self) -> None:
         model = self.model
@@ -159,6 +216,40 @@ class Config:
             raise InputError(f"model.hidden = {model.hidden} is not a multiple of model.blocks = {model.blocks}")
         if model.metapaths and model.name != "han":
             raise InputError(f"model.metapaths are HAN's; {model.name!r} aggregates over relations: leave them out")
+        self._check_sampling()
+
+    def _check_sampling(self) -> None:
+        model, sampling, distributed = self.model, self.sampling, self.distributed
+        if not sampling.batch_size:
+            if distributed.coordinator or distributed.num_processes > 1:
+                raise InputError(
+                    "distributed.coordinator is set, but full-batch training runs in one process; set"
+                    " sampling.batch_size"
+                )
+            return
+        if model.name in ("gcn", "gat"):
+            raise InputError(
+                f"sampling.batch_size = {sampling.batch_size}: {model.name!r} is a full-batch control; set it to 0"
+            )
+        if sampling.walks and model.name != "han":
+            raise InputError(f"sampling.walks = {sampling.walks}: walks are HAN's; set it to 0 for {model.name!r}")
+        if sampling.evaluation == "layerwise" and model.name == "han":
+            raise InputError(
+                "sampling.evaluation = 'layerwise' covers rgcn and rgat; HAN's semantic attention is a mean over the"
+                " batch: use 'sampled'"
+            )
+        if sampling.side == "device" and sampling.features == "host":
+            raise InputError(
+                "sampling.side = 'device' samples inside the step, where the host cannot gather sampling.features ="
+                " 'host'; change one of them"
+            )
+        if bool(distributed.coordinator) != (distributed.num_processes > 0) or (
+            distributed.coordinator and not 0 <= distributed.process_id < distributed.num_processes
+        ):
+            raise InputError(
+                f"distributed.coordinator = {distributed.coordinator!r}, num_processes = {distributed.num_processes},"
+                f" process_id = {distributed.process_id}: give all three, with process_id from 0 to num_processes - 1"
+            )
 
 
 def load_recipe(path: str | Path) -> Config:
@@ -298,6 +389,11 @@ def _parsed(text: Any, hint: Any) -> Any:
 
 def _checked(value: Any, section: type, field: dataclasses.Field, where: str) -> Any:
     hint = _hint(section, field.name)
+    if field.metadata["canonical"] is not None:
+        try:
+            return field.metadata["canonical"](value, where)
+        except ValueError as error:
+            raise InputError(str(error)) from None
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
