@@ -90,8 +90,8 @@ def _save(path: Path, array: np.ndarray) -> None:
     temporary.replace(path)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
+def parser() -> OneLineParser:
+    """The command line; wrong arguments raise InputError."""
     parser = OneLineParser(
         prog="python -m jhgnn.predict", description="Predictions and embeddings of all target nodes of a run."
     )
@@ -100,8 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--data.path", dest="data_path", metavar="PATH", help="where the data lies now, if it has moved"
     )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; bad input is one line on stderr and exit code 2."""
     try:
-        options = parser.parse_args(arguments)
+        options = parser().parse_args(arguments)
         folder = Path(options.run).expanduser()
         if not (folder / "recipe.toml").exists():
             raise InputError(f"--run {folder}: holds no run (no recipe.toml); give the folder that train printed")
