@@ -15,6 +15,7 @@
 #include "csr.h"
 #include "features.h"
 #include "kernels.h"
+#include "transpose.h"
 #include "vector.h"
 
 namespace jhgnn {
@@ -33,6 +34,7 @@ struct Accumulator {
   float *positive, *negative;            // [body] weighted features of edges whose logit is >= 0, and of the others
   float *sum_positive, *sum_negative;    // [padded_heads, repeated over the lanes]
   float *bound, *factor, *slope_factor;  // own: -logit or logit, exp(logit), exp(slope * logit)
+  float* scratch;                        // [body]
 
   JHGNN_INLINE Accumulator(const AttentionLayout& layout, float* memory) {
     const int64_t size = factor_size(layout);
@@ -43,15 +45,17 @@ struct Accumulator {
     bound = sum_negative + size;
     factor = bound + size;
     slope_factor = factor + size;
+    scratch = slope_factor + size;
   }
 
+  // All that pieces of a row add to.
   JHGNN_INLINE void clear() {
     for (float* sum = positive; sum != bound; ++sum) *sum = 0.0f;
   }
 };
 
 inline static int64_t accumulator_size(const AttentionLayout& layout) {
-  return 2 * layout.body + 5 * factor_size(layout);
+  return 3 * layout.body + 5 * factor_size(layout);
 }
 
 JHGNN_INLINE float leaky_relu(float x, float slope) { return x >= 0.0f ? x : slope * x; }
@@ -69,43 +73,35 @@ inline static void largest_of_heads(const float* logits, int64_t first, int64_t 
 JHGNN_INLINE void source_factors(const float* logits, const float* largest, const AttentionLayout& layout, float slope,
                                  float* bound, float* factor, float* slope_factor) {
   for (int64_t group = 0; group < layout.padded_heads; group += kLanes) {
-    float logit[kLanes] = {}, reference[kLanes] = {}, own[kLanes], sloped[kLanes];
     const int64_t padded = layout.padded_heads - group < kLanes ? layout.padded_heads - group : kLanes;
     const int64_t real = layout.heads - group < padded ? layout.heads - group : padded;
-    for (int64_t i = 0; i < real; ++i) logit[i] = logits[group + i], reference[i] = largest[group + i];
-    const Floats relative = load(logit) - load(reference);
-    store(own, exponential(relative));
-    store(sloped, exponential(relative * slope));
-    for (int64_t i = 0; i < padded; ++i) {
-      bound[group + i] = logit[i];
-      factor[group + i] = i < real ? own[i] : 0.0f;
-      slope_factor[group + i] = i < real ? sloped[i] : 0.0f;
-    }
+    const Floats logit = load_some(logits + group, real);
+    const Floats relative = logit - load_some(largest + group, real);
+    store_some(bound + group, logit, padded);
+    store_some(factor + group, first_lanes(exponential(relative), real), padded);
+    store_some(slope_factor + group, first_lanes(exponential(relative * slope), real), padded);
   }
 }
 
 // bound = -logit, factor = exp(largest + logit - shift) and slope_factor = exp(slope * (largest + logit) - shift), each
-// times `scale` where given. Shifts: those given, or LeakyReLU(largest + logit), with which neither factor exceeds 1.
+// times |scale| where given. Shifts: those given, or LeakyReLU(largest + logit), with which neither factor exceeds 1.
 JHGNN_INLINE void target_factors(const float* logits, const float* largest, const AttentionLayout& layout, float slope,
                                  const float* shifts, const float* scale, float* bound, float* factor,
                                  float* slope_factor) {
   for (int64_t group = 0; group < layout.padded_heads; group += kLanes) {
-    float sum[kLanes] = {}, shift[kLanes] = {}, own[kLanes], sloped[kLanes];
     const int64_t padded = layout.padded_heads - group < kLanes ? layout.padded_heads - group : kLanes;
     const int64_t real = layout.heads - group < padded ? layout.heads - group : padded;
-    for (int64_t i = 0; i < real; ++i) {
-      sum[i] = largest[group + i] + logits[group + i];
-      shift[i] = shifts ? shifts[group + i] : leaky_relu(sum[i], slope);
+    const Floats logit = load_some(logits + group, real);
+    const Floats sum = logit + load_some(largest + group, real);
+    const Floats shift = shifts ? load_some(shifts + group, real) : larger(sum, sum * slope);
+    Floats times = splat(1.0f);
+    if (scale) {
+      const Floats reciprocal = load_some(scale + group, real);
+      times = larger(reciprocal, -reciprocal);
     }
-    store(own, exponential(load(sum) - load(shift)));
-    store(sloped, exponential(load(sum) * slope - load(shift)));
-    for (int64_t i = 0; i < padded; ++i) {
-      const bool is_real = i < real;
-      const float times = is_real && scale ? __builtin_fabsf(scale[group + i]) : 1.0f;
-      bound[group + i] = is_real ? -logits[group + i] : 0.0f;
-      factor[group + i] = is_real ? own[i] * times : 0.0f;
-      slope_factor[group + i] = is_real ? sloped[i] * times : 0.0f;
-    }
+    store_some(bound + group, -logit, padded);
+    store_some(factor + group, first_lanes(exponential(sum - shift) * times, real), padded);
+    store_some(slope_factor + group, first_lanes(exponential(sum * slope - shift) * times, real), padded);
   }
 }
 
@@ -115,24 +111,35 @@ JHGNN_INLINE void pack_features(Features from, int64_t vertex, const AttentionLa
   if (padded != heads || layout.body != width * heads) {
     for (int64_t i = 0; i < layout.body; ++i) body[i] = 0.0f;
   }
-  for_element(from, [&](const auto* data) {
-    const auto* row = data + vertex * heads * width;
-    if (heads == 8 && padded == 8) {
-      for (int64_t d = 0; d < width; ++d) {
-        for (int64_t h = 0; h < 8; ++h) body[d * 8 + h] = to_float(row[h * width + d]);
-      }
-      return;
-    }
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t d = 0; d < width; ++d) body[d * padded + h] = to_float(row[h * width + d]);
-    }
-  });
+  if (from.element == Element::kFloat32) {
+    transpose(static_cast<const float*>(from.data) + vertex * heads * width, heads, width, width, body, padded);
+    return;
+  }
+  const Bfloat16* row = static_cast<const Bfloat16*>(from.data) + vertex * heads * width;
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t d = 0; d < width; ++d) body[d * padded + h] = to_float(row[h * width + d]);
+  }
 }
 
 // [width, padded_heads] to [heads, width].
 JHGNN_INLINE void unpack_features(const float* body, const AttentionLayout& layout, float* to) {
-  for (int64_t h = 0; h < layout.heads; ++h) {
-    for (int64_t d = 0; d < layout.width; ++d) to[h * layout.width + d] = body[d * layout.padded_heads + h];
+  transpose(body, layout.width, layout.heads, layout.padded_heads, to, layout.width);
+}
+
+// Sums vectors of one group of heads over the lanes that stand for the same head, and writes those of the group.
+template <int kPeriod>
+JHGNN_INLINE void store_head_sums(float* to, Floats sums, int64_t group, const AttentionLayout& layout) {
+  if constexpr (kPeriod < kLanes) {
+    float lanes[kLanes];
+    store(lanes, sums);
+    for (int head = 0; head < kPeriod; ++head) {
+      float total = 0.0f;
+      for (int lane = head; lane < kLanes; lane += kPeriod) total += lanes[lane];
+      if (group + head < layout.heads) to[group + head] = total;
+    }
+  } else {
+    const int64_t real = layout.heads - group < kLanes ? layout.heads - group : kLanes;
+    store_some(to + group, sums, real > 0 ? real : 0);
   }
 }
 
@@ -164,10 +171,6 @@ JHGNN_INLINE Words head_words(int64_t group) {
     words[lane] = static_cast<uint32_t>(group + (kPeriod < kLanes ? lane % kPeriod : lane)) * kGolden;
   }
   return words;
-}
-
-JHGNN_INLINE void prefetch_row(const float* row, int64_t floats) {
-  for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i);
 }
 
 // sum += weight * features over a chunk, for `kVectors` vectors `stride` floats apart.
@@ -206,38 +209,88 @@ JHGNN_INLINE void add_weighted_body(const float* const* rows, const Floats (*wei
   }
 }
 
-// What the two walks share: weights of a chunk of edges, then their weighted features. `edge_weights` makes the pair of
-// weights (positive, negative) of one edge before dropout from the neighbour's packed row, and adds it to the sums.
+// What the two walks share. `edge_weights` makes the pair of weights (positive, negative) of one edge before dropout from
+// the neighbour's packed row, and adds it to its sums.
 template <int kPeriod, bool kDrop, bool kSplit, typename EdgeWeights>
-JHGNN_INLINE void walk(const AttentionLayout& layout, const CsrView& csr, const float* packed, const Dropout& dropout,
-                       uint32_t own_key, int64_t key_offset, bool prefetch, int64_t begin, int64_t end, int64_t group,
-                       const Accumulator& sums, const EdgeWeights& edge_weights) {
-  const int64_t row_size = layout.row();
-  const Words heads = head_words<kPeriod>(group), threshold = splat(dropout.threshold);
-  const float* rows[kChunk];
-  Floats weights[kChunk][2];
-  for (int64_t start = begin; start < end; start += kChunk) {
-    const int64_t count = end - start < kChunk ? end - start : kChunk;
-    for (int64_t edge = 0; edge < count; ++edge) {
-      const float* row = packed + static_cast<int64_t>(csr.indices[start + edge]) * row_size;
-      if (prefetch && start + edge + kAhead < csr.num_edges) {
-        const uint32_t next = static_cast<uint32_t>(csr.indices[start + edge + kAhead]);
-        if (next < csr.num_columns) prefetch_row(packed + next * row_size, row_size);
-      }
-      rows[edge] = row + layout.header;
-      Floats positive, negative;
-      edge_weights(row, csr.indices[start + edge], positive, negative);
-      if (kDrop) {
-        const Words bits = mix(splat(bits_of<uint32_t>(row[key_offset]) + own_key) ^ heads);
-        positive = where_kept(bits, threshold, positive);
-        if (kSplit) negative = where_kept(bits, threshold, negative);
-      }
-      weights[edge][0] = positive;
-      if (kSplit) weights[edge][1] = negative;
+struct Walk {
+  const AttentionLayout& layout;
+  const CsrView& csr;
+  const float* packed;
+  const Dropout& dropout;
+  uint32_t own_key;
+  int64_t key_offset, group;
+  const Accumulator& sums;
+  const EdgeWeights& edge_weights;
+
+  JHGNN_INLINE void weigh(const float* row, int32_t neighbor, Words heads, Words threshold, Floats& positive,
+                          Floats& negative) const {
+    edge_weights(row, neighbor, positive, negative);
+    if (kDrop) {
+      const Words bits = mix(splat(bits_of<uint32_t>(row[key_offset]) + own_key) ^ heads);
+      positive = where_kept(bits, threshold, positive);
+      if (kSplit) negative = where_kept(bits, threshold, negative);
     }
-    add_weighted_body<kSplit>(rows, weights, count, layout, group, sums);
   }
-}
+
+  // The whole body in registers: one loop.
+  template <int kVectors, bool kPrefetch>
+  JHGNN_INLINE void narrow(int64_t begin, int64_t end) const {
+    const int64_t row_size = layout.row(), header = layout.header;
+    const int32_t* indices = csr.indices;
+    const Words heads = head_words<kPeriod>(group), threshold = splat(dropout.threshold);
+    Floats totals[2][kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      totals[0][v] = load(sums.positive + v * kLanes);
+      if (kSplit) totals[1][v] = load(sums.negative + v * kLanes);
+    }
+    for (int64_t edge = begin; edge < end; ++edge) {
+      const float* row = packed + indices[edge] * row_size;
+      if (kPrefetch) prefetch_row(packed, csr, edge + kAhead, row_size);
+      Floats positive, negative;
+      weigh(row, indices[edge], heads, threshold, positive, negative);
+      const float* features = row + header;
+      for (int v = 0; v < kVectors; ++v) {
+        const Floats feature = load(features + v * kLanes);
+        totals[0][v] += positive * feature;
+        if (kSplit) totals[1][v] += negative * feature;
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      store(sums.positive + v * kLanes, totals[0][v]);
+      if (kSplit) store(sums.negative + v * kLanes, totals[1][v]);
+    }
+  }
+
+  // Weights of a chunk of edges first, then block by block of the body.
+  JHGNN_INLINE void wide(int64_t begin, int64_t end, bool prefetch) const {
+    const int64_t row_size = layout.row();
+    const Words heads = head_words<kPeriod>(group), threshold = splat(dropout.threshold);
+    const float* rows[kChunk];
+    Floats weights[kChunk][2];
+    for (int64_t start = begin; start < end; start += kChunk) {
+      const int64_t count = end - start < kChunk ? end - start : kChunk;
+      for (int64_t edge = 0; edge < count; ++edge) {
+        const int32_t neighbor = csr.indices[start + edge];
+        const float* row = packed + neighbor * row_size;
+        if (prefetch) prefetch_row(packed, csr, start + edge + kAhead, row_size);
+        rows[edge] = row + layout.header;
+        Floats positive, negative;
+        weigh(row, neighbor, heads, threshold, positive, negative);
+        weights[edge][0] = positive;
+        if (kSplit) weights[edge][1] = negative;
+      }
+      add_weighted_body<kSplit>(rows, weights, count, layout, group, sums);
+    }
+  }
+
+  JHGNN_INLINE void operator()(int64_t begin, int64_t end, bool prefetch) const {
+    if (kPeriod <= kLanes && kLanes == 16 && layout.body == 4 * kLanes && layout.padded_heads <= kLanes) {
+      prefetch ? narrow<4, true>(begin, end) : narrow<4, false>(begin, end);
+    } else {
+      wide(begin, end, prefetch);
+    }
+  }
+};
 
 }  // namespace JHGNN_ISA
 }  // namespace jhgnn

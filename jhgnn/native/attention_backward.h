@@ -6,44 +6,58 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-// Header of a packed target: -logit, its two factors with the reciprocal sum in them, delta = cotangent . out, dropout
-// key, and whether the row is unsafe.
+// Header of a packed target: -logit, its two factors with the reciprocal sum in them, delta = cotangent . out, and the
+// dropout key if there is dropout. The factors of an unsafe row are -1.
 JHGNN_INLINE int64_t backward_key_offset(const AttentionLayout& layout) { return 4 * layout.padded_heads; }
-JHGNN_INLINE int64_t unsafe_offset(const AttentionLayout& layout) { return 4 * layout.padded_heads + 1; }
 
 // Also writes d_logit_dst. Answers whether any target is unsafe.
-inline static bool pack_targets(const AttentionBackward& args, int64_t first, int64_t last) {
+template <int kPeriod>
+static bool pack_targets_of(const AttentionBackward& args, int64_t first, int64_t last, float* scratch) {
   const AttentionLayout& layout = args.layout;
-  const int64_t heads = layout.heads, width = layout.width, padded = layout.padded_heads;
+  const int64_t heads = layout.heads, padded = layout.padded_heads;
+  const int64_t stride = padded > kLanes ? padded : kLanes;
   const uint32_t seed_key = mix(args.dropout.seed + kGolden);
   bool any_unsafe = false;
   for (int64_t target = first; target < last; ++target) {
     float* row = args.packed + target * layout.row();
+    float *body = row + layout.header, *delta = row + 3 * padded;
     const float* stats = args.stats + target * 3 * heads;
-    const float* out = args.out + target * heads * width;
     const float* out_positive = args.out_positive + target * layout.body;
     target_factors(args.logit_dst + target * heads, args.largest, layout, args.slope, stats, stats + heads, row,
                    row + padded, row + 2 * padded);
-    float* body = row + layout.header;
     pack_features(args.cotangent, target, layout, body);
-    float* delta = row + 3 * padded;
-    bool unsafe = false;
-    for (int64_t h = 0; h < heads; ++h) {
-      float all = 0.0f, positive = 0.0f;
-      for (int64_t d = 0; d < width; ++d) {
-        all += body[d * padded + h] * out[h * width + d];
-        positive += body[d * padded + h] * out_positive[d * padded + h];
+    pack_features({args.out, Element::kFloat32}, target, layout, scratch);
+    float* positives = scratch + layout.body;
+    for (int64_t group = 0; group < padded; group += kLanes) {
+      Floats all{}, positive{};
+      for (int64_t offset = group; offset + kLanes <= layout.body; offset += stride) {
+        const Floats cotangent = load(body + offset);
+        all += cotangent * load(scratch + offset);
+        positive += cotangent * load(out_positive + offset);
       }
-      delta[h] = all;
-      args.d_logit_dst[target * heads + h] = (1.0f - args.slope) * (positive - all * stats[2 * heads + h]);
+      store_head_sums<kPeriod>(delta, all, group, layout);
+      store_head_sums<kPeriod>(positives, positive, group, layout);
+    }
+    bool unsafe = false;
+    float* d_logit = args.d_logit_dst + target * heads;
+    for (int64_t h = 0; h < heads; ++h) {
+      d_logit[h] = (1.0f - args.slope) * (positives[h] - delta[h] * stats[2 * heads + h]);
       unsafe |= stats[heads + h] < 0.0f || stats[heads + h] != stats[heads + h];
     }
     for (int64_t h = heads; h < padded; ++h) delta[h] = 0.0f;
-    row[backward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(target), seed_key));
-    row[unsafe_offset(layout)] = unsafe ? 1.0f : 0.0f;
+    for (int64_t h = 0; unsafe && h < 2 * padded; ++h) row[padded + h] = -1.0f;
+    if (args.dropout.threshold != 0) {
+      row[backward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(target), seed_key));
+    }
     any_unsafe |= unsafe;
   }
   return any_unsafe;
+}
+
+inline static bool pack_targets(const AttentionBackward& args, int64_t first, int64_t last, float* scratch) {
+  return for_variant(args.layout.padded_heads, false, false, [&](auto period, auto, auto) {
+    return pack_targets_of<period.value>(args, first, last, scratch);
+  });
 }
 
 // The weights of an edge to an unsafe target: one exponential a head.
@@ -83,39 +97,43 @@ static void backward_edges_of(const AttentionBackward& args, int64_t source, int
       const Floats bound = load_repeated<kPeriod>(row + group);
       positive = where_at_least(logit, bound, load_repeated<kPeriod>(row + padded + group) * factor);
       negative = where_below(logit, bound, load_repeated<kPeriod>(row + 2 * padded + group) * slope_factor);
-      if (kUnsafe && row[unsafe_offset(layout)] != 0.0f) {
+      if (kUnsafe && row[padded] < 0.0f) {
         unsafe_weights<kPeriod>(args, source, target, group, positive, negative);
       }
       const Floats delta = load_repeated<kPeriod>(row + 3 * padded + group);
       sum_positive += positive * delta;
       sum_negative += negative * delta;
     };
-    walk<kPeriod, kDrop, true>(layout, args.outgoing, args.packed, args.dropout, own_key, backward_key_offset(layout),
-                               args.prefetch, begin, end, group, sums, edge_weights);
+    Walk<kPeriod, kDrop, true, decltype(edge_weights)>{
+        layout, args.outgoing, args.packed, args.dropout, own_key, backward_key_offset(layout), group, sums, edge_weights,
+    }(begin, end, args.prefetch);
     store(sums.sum_positive + group, sum_positive);
     store(sums.sum_negative + group, sum_negative);
   }
 }
 
-inline static void backward_finish(const AttentionBackward& args, int64_t source, float* memory) {
+template <int kPeriod>
+static void backward_finish_of(const AttentionBackward& args, int64_t source, float* memory) {
   const AttentionLayout& layout = args.layout;
   const Accumulator sums(layout, memory);
-  const int64_t heads = layout.heads, width = layout.width, padded = layout.padded_heads;
-  float* d_z = args.d_z + source * heads * width;
-  float* d_logit = args.d_logit_src + source * heads;
+  const int64_t heads = layout.heads, padded = layout.padded_heads;
+  const int64_t stride = padded > kLanes ? padded : kLanes;
   const float slope = args.slope, scale = args.dropout.scale;
-  for_element(args.z, [&](const auto* data) {
-    const auto* z = data + source * heads * width;
-    for (int64_t h = 0; h < heads; ++h) {
-      float dot = 0.0f;
-      for (int64_t d = 0; d < width; ++d) {
-        const float positive = sums.positive[d * padded + h], negative = sums.negative[d * padded + h];
-        dot += to_float(z[h * width + d]) * (positive + slope * negative);
-        d_z[h * width + d] = (positive + negative) * scale;
-      }
-      d_logit[h] = dot * scale - (sums.sum_positive[h] + slope * sums.sum_negative[h]);
+  pack_features(args.z, source, layout, sums.scratch);
+  for (int64_t group = 0; group < padded; group += kLanes) {
+    Floats dot{};
+    for (int64_t offset = group; offset + kLanes <= layout.body; offset += stride) {
+      const Floats positive = load(sums.positive + offset), negative = load(sums.negative + offset);
+      dot += load(sums.scratch + offset) * (positive + negative * slope);
+      store(sums.positive + offset, (positive + negative) * scale);
     }
-  });
+    store_head_sums<kPeriod>(sums.factor, dot, group, layout);
+  }
+  unpack_features(sums.positive, layout, args.d_z + source * heads * layout.width);
+  float* d_logit = args.d_logit_src + source * heads;
+  for (int64_t h = 0; h < heads; ++h) {
+    d_logit[h] = sums.factor[h] * scale - (sums.sum_positive[h] + slope * sums.sum_negative[h]);
+  }
 }
 
 template <int kPeriod, bool kDrop, bool kUnsafe>
@@ -127,9 +145,16 @@ static bool backward_rows_of(const AttentionBackward& args, int64_t first, int64
     if (indptr[source + 1] - indptr[source] > kPieceEdges) continue;
     Accumulator(args.layout, memory).clear();
     backward_edges_of<kPeriod, kDrop, kUnsafe>(args, source, indptr[source], indptr[source + 1], memory);
-    backward_finish(args, source, memory);
+    backward_finish_of<kPeriod>(args, source, memory);
   }
   return true;
+}
+
+inline static void backward_finish(const AttentionBackward& args, int64_t source, float* memory) {
+  for_variant(args.layout.padded_heads, false, false, [&](auto period, auto, auto) {
+    backward_finish_of<period.value>(args, source, memory);
+    return true;
+  });
 }
 
 inline static bool backward_rows(const AttentionBackward& args, int64_t first, int64_t last, float* memory) {

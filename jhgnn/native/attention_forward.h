@@ -6,7 +6,8 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-// Header of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)), dropout key.
+// Header of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)), and a dropout key if
+// there is dropout.
 JHGNN_INLINE int64_t forward_key_offset(const AttentionLayout& layout) { return 3 * layout.padded_heads; }
 
 inline static void pack_sources(const AttentionForward& args, int64_t first, int64_t last) {
@@ -16,7 +17,9 @@ inline static void pack_sources(const AttentionForward& args, int64_t first, int
     float* row = args.packed + source * layout.row();
     source_factors(args.logit_src + source * layout.heads, args.largest, layout, args.slope, row,
                    row + layout.padded_heads, row + 2 * layout.padded_heads);
-    row[forward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(source), seed_key));
+    if (args.dropout.threshold != 0) {
+      row[forward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(source), seed_key));
+    }
     pack_features(args.z, source, layout, row + layout.header);
   }
 }
@@ -47,8 +50,9 @@ static void forward_edges_of(const AttentionForward& args, int64_t target, int64
       }
       sum_positive += positive;
     };
-    walk<kPeriod, kDrop, kSplit>(layout, args.incoming, args.packed, args.dropout, own_key, forward_key_offset(layout),
-                                 args.prefetch, begin, end, group, sums, edge_weights);
+    Walk<kPeriod, kDrop, kSplit, decltype(edge_weights)>{
+        layout, args.incoming, args.packed, args.dropout, own_key, forward_key_offset(layout), group, sums, edge_weights,
+    }(begin, end, args.prefetch);
     store(sums.sum_positive + group, sum_positive);
     store(sums.sum_negative + group, sum_negative);
   }
@@ -76,8 +80,10 @@ inline static void forward_unsafe_row(const AttentionForward& args, int64_t targ
       const bool is_positive = row[h] >= -own;
       const float weight = exponential(splat(leaky_relu(row[h] + own, args.slope) - shifts[h]))[0];
       sum[is_positive ? 0 : 1] += static_cast<double>(weight);
-      const uint32_t source_key = bits_of<uint32_t>(row[forward_key_offset(layout)]);
-      if (edge_bits(source_key, own_key, static_cast<uint32_t>(h)) < args.dropout.threshold) continue;
+      if (args.dropout.threshold != 0) {
+        const uint32_t source_key = bits_of<uint32_t>(row[forward_key_offset(layout)]);
+        if (edge_bits(source_key, own_key, static_cast<uint32_t>(h)) < args.dropout.threshold) continue;
+      }
       float* to = is_positive ? sums.positive : sums.negative;
       for (int64_t d = 0; d < layout.width; ++d) to[d * padded + h] += weight * row[layout.header + d * padded + h];
     }
@@ -86,7 +92,8 @@ inline static void forward_unsafe_row(const AttentionForward& args, int64_t targ
   }
 }
 
-inline static void forward_finish(const AttentionForward& args, int64_t target, float* memory) {
+template <int kPeriod>
+static void forward_finish_of(const AttentionForward& args, int64_t target, float* memory) {
   const AttentionLayout& layout = args.layout;
   const Accumulator sums(layout, memory);
   const int64_t heads = layout.heads, padded = layout.padded_heads;
@@ -101,24 +108,26 @@ inline static void forward_finish(const AttentionForward& args, int64_t target, 
   }
   bool safe = true;
   for (int64_t h = 0; h < heads; ++h) safe &= sums.sum_positive[h] + sums.sum_negative[h] >= kSmallestSum;
-  if (safe) {
-    for (int64_t h = 0; h < heads; ++h) stats[h] = leaky_relu(args.largest[h] - sums.bound[h], args.slope);
-  } else {
-    forward_unsafe_row(args, target, sums);
-  }
-  float* scale = sums.factor;  // not needed any more
-  for (int64_t h = 0; h < heads; ++h) {
-    const float reciprocal = 1.0f / (sums.sum_positive[h] + sums.sum_negative[h]);
-    stats[heads + h] = safe ? reciprocal : -reciprocal;
-    stats[2 * heads + h] = sums.sum_positive[h] * reciprocal;
-    scale[h] = reciprocal * args.dropout.scale;
-  }
-  for (int64_t h = heads; h < padded; ++h) scale[h] = 0.0f;
-  for (int64_t start = 0; start < layout.body; start += padded) {
-    for (int64_t h = 0; h < padded && start + h < layout.body; ++h) {
-      const float positive = sums.positive[start + h] * scale[h];
-      if (out_positive) out_positive[start + h] = positive;
-      sums.positive[start + h] = positive + sums.negative[start + h] * scale[h];
+  if (!safe) forward_unsafe_row(args, target, sums);
+  const float sign = safe ? 1.0f : -1.0f;
+  const int64_t stride = padded > kLanes ? padded : kLanes;
+  for (int64_t group = 0; group < padded; group += kLanes) {
+    const int64_t rest = padded - group < kLanes ? padded - group : kLanes;
+    const int64_t real = heads - group < rest ? heads - group : rest;
+    const Floats sum = load_some(sums.sum_positive + group, real) + load_some(sums.sum_negative + group, real);
+    const Floats reciprocal = first_lanes(1.0f / sum, real);
+    if (safe) {
+      const Floats own = load_some(args.largest + group, real) - load_some(sums.bound + group, real);
+      store_some(stats + group, larger(own, own * args.slope), real);
+    }
+    store_some(stats + heads + group, reciprocal * sign, real);
+    store_some(stats + 2 * heads + group, load_some(sums.sum_positive + group, real) * reciprocal, real);
+    store_some(sums.factor + group, reciprocal * args.dropout.scale, rest);
+    const Floats scale = load_repeated<kPeriod>(sums.factor + group);
+    for (int64_t offset = group; offset + kLanes <= layout.body; offset += stride) {
+      const Floats positive = load(sums.positive + offset) * scale;
+      if (out_positive) store(out_positive + offset, positive);
+      store(sums.positive + offset, positive + load(sums.negative + offset) * scale);
     }
   }
   unpack_features(sums.positive, layout, out);
@@ -133,9 +142,16 @@ static bool forward_rows_of(const AttentionForward& args, int64_t first, int64_t
     if (indptr[target + 1] - indptr[target] > kPieceEdges) continue;
     Accumulator(args.layout, memory).clear();
     forward_edges_of<kPeriod, kDrop, kSplit>(args, target, indptr[target], indptr[target + 1], memory);
-    forward_finish(args, target, memory);
+    forward_finish_of<kPeriod>(args, target, memory);
   }
   return true;
+}
+
+inline static void forward_finish(const AttentionForward& args, int64_t target, float* memory) {
+  for_variant(args.layout.padded_heads, false, false, [&](auto period, auto, auto) {
+    forward_finish_of<period.value>(args, target, memory);
+    return true;
+  });
 }
 
 inline static bool forward_rows(const AttentionForward& args, int64_t first, int64_t last, float* memory) {

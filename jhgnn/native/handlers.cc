@@ -21,9 +21,9 @@ using Floats = ffi::Buffer<ffi::F32>;
 using FloatsOut = ffi::ResultBuffer<ffi::F32>;
 using Seed = ffi::Buffer<ffi::U32>;
 
-constexpr int64_t kTaskWork = 32768;      // edges, with kRowWork more a row
+constexpr int64_t kTaskWork = 8192;       // edges, with kRowWork more a row
 constexpr int64_t kRowWork = 8;           // a row costs about as much as so many edges
-constexpr int64_t kVertexBlock = 1024;    // vertices a task where there are no edges
+constexpr int64_t kVertexBlock = 512;     // vertices a task where there are no edges
 constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
 
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
@@ -187,9 +187,9 @@ void run_vertices(ffi::ThreadPool& pool, int64_t count, const Body& body) {
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Kept in step with `attention_row_size` of jhgnn/ops/neighbor_attention/native.py, which allocates the buffers.
-AttentionLayout attention_layout(int64_t heads, int64_t width) {
+AttentionLayout attention_layout(int64_t heads, int64_t width, int64_t factors, bool drops) {
   const int64_t padded = heads <= 2 ? heads : heads <= 4 ? 4 : heads <= 8 ? 8 : round_up(heads, 16);
-  return {heads, width, padded, round_up(padded * width, 16), round_up(4 * padded + 2, 16)};
+  return {heads, width, padded, round_up(padded * width, 16), round_up(factors * padded + drops, 16)};
 }
 
 std::vector<float> largest_logits(ffi::ThreadPool& pool, const float* logits, int64_t count,
@@ -216,7 +216,7 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   AttentionForward args{};
   JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, sources, &args.incoming));
   const int64_t targets = args.incoming.num_rows;
-  args.layout = attention_layout(heads, width);
+  args.layout = attention_layout(heads, width, 3, threshold != 0);
   const int64_t body = args.layout.body, row_size = args.layout.row();
   const bool split = out_positive->element_count() > 0 || targets == 0;
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
@@ -260,7 +260,7 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   const int64_t targets = logit_dst.dimensions()[0];
   AttentionBackward args{};
   JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, targets, &args.outgoing));
-  args.layout = attention_layout(heads, width);
+  args.layout = attention_layout(heads, width, 4, threshold != 0);
   const int64_t body = args.layout.body, row_size = args.layout.row();
   if (args.outgoing.num_rows != sources) return invalid("the out-edges have another number of sources than z");
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
@@ -292,11 +292,12 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   const std::vector<float> largest = largest_logits(pool, args.logit_src, sources, args.layout);
   args.largest = largest.data();
   std::atomic<bool> any_unsafe{false};
+  const int64_t size = kernels()->accumulator_size(args.layout);
   run_vertices(pool, targets, [&](int64_t first, int64_t last) {
-    if (kernels()->pack_targets(args, first, last)) any_unsafe.store(true, std::memory_order_relaxed);
+    std::vector<float> scratch(size);
+    if (kernels()->pack_targets(args, first, last, scratch.data())) any_unsafe.store(true, std::memory_order_relaxed);
   });
   args.any_unsafe = any_unsafe.load(std::memory_order_relaxed);
-  const int64_t size = kernels()->accumulator_size(args.layout);
   const int64_t summed = 2 * body + 2 * std::max<int64_t>(16, args.layout.padded_heads);
   const bool valid = run_rows(
       pool, args.outgoing, size, summed,

@@ -27,7 +27,7 @@ struct AttentionLayout {
   int64_t heads, width;
   int64_t padded_heads;  // 1, 2, 4, 8 or a multiple of 16
   int64_t body;          // padded_heads * width, rounded up to 16
-  int64_t header;        // 4 * padded_heads + 2 (dropout key, flag), rounded up to 16
+  int64_t header;        // 3 (forward) or 4 (backward) * padded_heads, 1 more for a dropout key, rounded up to 16
   int64_t row() const { return header + body; }
 };
 
@@ -125,7 +125,7 @@ struct Kernels {
   bool (*forward_rows)(const AttentionForward&, int64_t first, int64_t last, float* accumulator);
   void (*forward_edges)(const AttentionForward&, int64_t row, int64_t begin, int64_t end, float* accumulator);
   void (*forward_finish)(const AttentionForward&, int64_t row, float* accumulator);
-  bool (*pack_targets)(const AttentionBackward&, int64_t first, int64_t last);
+  bool (*pack_targets)(const AttentionBackward&, int64_t first, int64_t last, float* accumulator);
   bool (*backward_rows)(const AttentionBackward&, int64_t first, int64_t last, float* accumulator);
   void (*backward_edges)(const AttentionBackward&, int64_t row, int64_t begin, int64_t end, float* accumulator);
   void (*backward_finish)(const AttentionBackward&, int64_t row, float* accumulator);

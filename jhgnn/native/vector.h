@@ -46,6 +46,38 @@ JHGNN_INLINE Floats load(const float* from) {
 
 JHGNN_INLINE void store(float* to, Floats v) { __builtin_memcpy(to, &v, sizeof(v)); }
 
+// The first `count` floats (0 to kLanes), zeros after them.
+JHGNN_INLINE Floats load_some(const float* from, int64_t count) {
+#if defined(__AVX512F__)
+  return bits_of<Floats>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1u), from));
+#else
+  if (count == kLanes) return load(from);
+  Floats v{};
+  for (int64_t lane = 0; lane < count; ++lane) v[lane] = from[lane];
+  return v;
+#endif
+}
+
+JHGNN_INLINE void store_some(float* to, Floats v, int64_t count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1u), bits_of<__m512>(v));
+#else
+  if (count == kLanes) return store(to, v);
+  for (int64_t lane = 0; lane < count; ++lane) to[lane] = v[lane];
+#endif
+}
+
+// `values` in the first `count` lanes, zeros after them.
+JHGNN_INLINE Floats first_lanes(Floats values, int64_t count) {
+#if defined(__AVX512F__)
+  return bits_of<Floats>(_mm512_maskz_mov_ps(static_cast<__mmask16>((1u << count) - 1u), bits_of<__m512>(values)));
+#else
+  Ints lanes;
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane;
+  return bits_of<Floats>(bits_of<Ints>(values) & (lanes < static_cast<int32_t>(count)));
+#endif
+}
+
 JHGNN_INLINE Floats splat(float value) { return Floats{} + value; }
 JHGNN_INLINE Words splat(uint32_t value) { return Words{} + value; }
 

@@ -40,11 +40,11 @@ def neighbor_attention(
     return out.astype(z.dtype)
 
 
-def attention_row_size(heads: int, width: int) -> tuple[int, int]:
+def attention_row_size(heads: int, width: int, factors: int, rate: float) -> tuple[int, int]:
     """Floats of a packed vertex and of its features alone; as `attention_layout` of `native/handlers.cc`."""
     padded = heads if heads <= 2 else 4 if heads <= 4 else 8 if heads <= 8 else _round_up(heads, 16)
     body = _round_up(padded * width, 16)
-    return _round_up(4 * padded + 2, 16) + body, body
+    return _round_up(factors * padded + (rate > 0.0), 16) + body, body
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -77,7 +77,7 @@ def _forward(
 
 def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array) -> tuple:
     outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats = residuals
-    row_size, _ = attention_row_size(*z.shape[1:])
+    row_size, _ = attention_row_size(*z.shape[1:], 4, rate)
     shapes = [z.shape, logit_src.shape, logit_dst.shape, (logit_dst.shape[0], row_size)]
     d_z, d_logit_src, d_logit_dst, _ = jax.ffi.ffi_call(
         "jhgnn_attention_backward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
@@ -113,7 +113,7 @@ def _call_forward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(out, out_positive, stats), float32; without training out_positive is empty."""
     (num_sources, heads, width), num_targets = z.shape, logit_dst.shape[0]
-    row_size, body = attention_row_size(heads, width)
+    row_size, body = attention_row_size(heads, width, 3, rate)
     shapes = [
         (num_targets, heads, width),
         (num_targets if training else 0, body),
