@@ -1,0 +1,1 @@
+"""Cross-framework comparison: cells, processes, results and tables; `python -m bench.compare` runs it."""

@@ -1,0 +1,124 @@
+"""What is compared: three models on four data sets, each with one recipe that every framework trains by."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bench.comparison.graph_folder import PlainGraph, write_graph
+from jhgnn.config import Config, load_recipe, override
+from jhgnn.data import load
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.models.relation_plan import plan_layers
+from jhgnn.models.relational import DEFAULT_LAYERS
+from jhgnn.training.problem import read_metapaths
+
+ROOT = Path(__file__).parents[2]
+DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "data"))
+MODELS = ("han", "rgcn", "rgat")
+DATASETS = {
+    "acm": ("arrays", "acm_gtn"),
+    "imdb": ("magnn", "magnn_imdb"),
+    "dblp": ("magnn", "magnn_dblp"),
+    "aifb": ("rdf", "rdf_aifb"),
+}
+TARGET_F1 = {"acm": 0.90, "imdb": 0.55, "dblp": 0.90, "aifb": 0.80}
+"""Validation micro-F1 whose first reaching is the time to accuracy; every framework reaches it in most cells."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model on a data set."""
+
+    model: str
+    dataset: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}-{self.dataset}"
+
+
+CASES = tuple(Case(model, dataset) for dataset in DATASETS for model in MODELS)
+
+
+def recipe(case: Case) -> Config:
+    """The repository's own recipe; HAN has none for AIFB and takes R-GAT's, one metapath a relation."""
+    path = ROOT / "configs" / f"{case.model}_{case.dataset}.toml"
+    if not path.exists():
+        config = load_recipe(ROOT / "configs" / f"rgat_{case.dataset}.toml")
+        return override(config, {"model": {"name": case.model, "layers": 1}}, where=case.name)
+    return load_recipe(path)
+
+
+def read_dataset(dataset: str) -> HeteroGraph:
+    """The heterograph by jhgnn's reader; the peers get it through `export`."""
+    layout, folder = DATASETS[dataset]
+    return load(layout, DATA_ROOT / folder, progress=False)
+
+
+def plain(graph: HeteroGraph, config: Config) -> PlainGraph:
+    """The graph in its neutral form, with the metapaths that HAN uses on it."""
+    assert graph.target is not None
+    assert graph.labels is not None
+    relations = list(graph.schema.relations)
+    metapaths = {}
+    if config.model.name == "han":
+        for metapath in read_metapaths(graph, config.model):
+            metapaths[metapath.name] = [relations.index(step) for step in metapath.relations]
+    return PlainGraph(
+        name=graph.name,
+        num_nodes=graph.num_nodes,
+        relations=[(each.source, each.name, each.target) for each in relations],
+        edges=[
+            (graph.edges[each].senders.astype(np.int64), graph.edges[each].receivers.astype(np.int64))
+            for each in relations
+        ],
+        features={
+            node_type: matrix if isinstance(matrix, np.ndarray) else sparse.csr_array(matrix)
+            for node_type, matrix in graph.features.items()
+        },
+        target=graph.target,
+        labels=graph.labels if graph.multi_label else graph.labels.astype(np.int64),
+        num_classes=graph.num_classes,
+        splits={split: ids.astype(np.int64) for split, ids in graph.splits.items()},
+        metapaths=metapaths,
+    )
+
+
+def export(graph: HeteroGraph, config: Config, folder: Path) -> Path:
+    """Writes the neutral folder, once."""
+    if not (folder / "graph.json").exists():
+        write_graph(plain(graph, config), folder)
+    return folder
+
+
+def settings(graph: HeteroGraph, config: Config) -> dict[str, Any]:
+    """The recipe as the peers read it: the model's and the training's fields, activation and layers resolved.
+
+    `plan` lists for each layer of R-GCN and R-GAT the positions of the relations that it computes, and the node types
+    that it reads and makes; all frameworks leave out what no later layer reads.
+    """
+    assert graph.target is not None
+    model, training = config.model, config.training
+    activation = model.activation
+    if activation == "auto":
+        activation = "relu" if model.name == "rgcn" else "elu"
+    layers = model.layers or (1 if model.name == "han" else DEFAULT_LAYERS)
+    relations = {str(each): each for each in graph.schema.relations}
+    order = list(relations)
+    plan = [
+        {"relations": [order.index(name) for name in layer.relations], "reads": layer.reads, "makes": layer.makes}
+        for layer in plan_layers(relations, graph.target, layers, reads_targets=True)
+    ]
+    return dataclasses.asdict(model) | {
+        "activation": activation,
+        "layers": layers,
+        "plan": plan if model.name != "han" else [],
+        "epochs": training.epochs,
+        "patience": training.patience,
+        "learning_rate": training.learning_rate,
+        "weight_decay": training.weight_decay,
+    }

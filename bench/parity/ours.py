@@ -1,0 +1,82 @@
+"""Our half: a problem with random weights written for the peers; outputs, gradients and Adam steps with the same."""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bench.comparison.cases import export, settings
+from jhgnn.config import Config
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.training.objective import mean_loss
+from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.problem import Problem, build_graphs, place
+from jhgnn.training.state import Params, init_params, init_state, model_structure, param_names
+from jhgnn.training.step import apply_model, train_step
+
+STEPS = 20
+
+
+def definitions(config: Config) -> dict[str, Config]:
+    """Our recipe without dropout, as DGL's models define it (our default) and, for HAN, as PyG's HANConv does."""
+    model = dataclasses.replace(config.model, feature_dropout=0.0, dropout=0.0, attention_dropout=0.0)
+    sgb = dataclasses.replace(config.sgb, cache_dir="")
+    found = {"default": dataclasses.replace(config, model=model, sgb=sgb)}
+    if model.name == "han":
+        as_pyg = dataclasses.replace(
+            model, shared_projection=True, projection_bias=True, activation="relu", semantic_hidden=model.hidden
+        )
+        found["pyg"] = dataclasses.replace(config, model=as_pyg, sgb=sgb)
+    return found
+
+
+def write_problem(graph: HeteroGraph, config: Config, folder: Path, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    """Writes what the peers read, and returns by definition what they are compared with."""
+    export(graph, config, folder / "graph")
+    found, listing = {}, {}
+    for definition, defined in definitions(config).items():
+        metapaths, graphs = build_graphs(graph, defined)
+        problem = place(graph, metapaths, graphs, defined)
+        params = noisy_params(defined, problem, seed)
+        np.savez(folder / f"params_{definition}.npz", **_arrays(params))
+        listing[definition] = settings(graph, defined) | {"parity_steps": STEPS}
+        found[definition] = compute(problem, defined, params)
+    (folder / "settings.json").write_text(json.dumps(listing), encoding="utf-8")
+    return found
+
+
+def noisy_params(config: Config, problem: Problem, seed: int) -> Params:
+    """Initial weights with noise, so that biases are not zero and a forgotten one shows."""
+    leaves, structure = jax.tree.flatten(init_params(config.model, problem.spec, seed))
+    rng = np.random.default_rng(seed)
+    noisy = [np.asarray(leaf) + 0.05 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    return jax.tree.unflatten(structure, noisy)
+
+
+def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.ndarray]:
+    """`logits`, `gradient.NAME`; then, after the Adam steps of the recipe, `after.NAME` and `logits_after`."""
+    structure = model_structure(config.model, problem.spec)
+    inputs, labels, train = problem.inputs, problem.labels, problem.splits["train"]
+    forward = jax.jit(functools.partial(apply_model, structure))
+
+    def objective(params: Params, inputs: object, labels: jax.Array, ids: jax.Array) -> jax.Array:
+        return mean_loss(apply_model(structure, params, inputs).logits, labels, ids)  # type: ignore[arg-type]
+
+    params = jax.tree.map(jax.numpy.array, params)
+    results = {"logits": np.asarray(forward(params, inputs).logits)}
+    gradients = jax.jit(jax.grad(objective))(params, inputs, labels, train)
+    results |= {f"gradient.{name}": array for name, array in _arrays(gradients).items()}
+    state = init_state(params, make_optimizer(config.training), seed=0)
+    step = jax.jit(functools.partial(train_step, structure, config))
+    for _ in range(STEPS):
+        state, _report = step(state, inputs, labels, train)
+    results |= {f"after.{name}": array for name, array in _arrays(state.params).items()}
+    results["logits_after"] = np.asarray(forward(state.params, inputs).logits)
+    return results
+
+
+def _arrays(params: Params) -> dict[str, np.ndarray]:
+    return {name: np.asarray(leaf) for name, leaf in param_names(params).items()}
