@@ -120,11 +120,11 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
     """Trains every seed and writes the summaries; the exit code."""
     from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.training.interrupt import stop_on_signals
-    from jhgnn.training.loop import check_resumable, compile_programs, train
-    from jhgnn.training.problem import prepare
+    from jhgnn.training.loop import check_resumable
     from jhgnn.training.reporting import Say, draw_curves, write_json, write_text
     from jhgnn.training.summary import combine, print_summary, summarize
 
+    prepare, compile_programs, train = ways_to_train(config)
     open_folder(folder, num_seeds=num_seeds, resume=resume)
     say = Say()
     with claimed(folder), stop_on_signals() as stop:
@@ -155,8 +155,9 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
             )
             if stop.signal is not None:
                 seeds = f" --seeds {num_seeds}" if num_seeds > 1 else ""
+                batches = f" and {outcome.progress.step} batches" if outcome.progress.step else ""
                 say(
-                    f"{stop.signal.name}: stopped after epoch {outcome.progress.epoch} and saved it;"
+                    f"{stop.signal.name}: stopped after epoch {outcome.progress.epoch}{batches} and saved it;"
                     f" continue with --resume --run.dir {folder}{seeds}"
                 )
                 return 128 + stop.signal
@@ -170,6 +171,20 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
     return 0
 
 
+def ways_to_train(config: Config) -> tuple[Any, Any, Any]:
+    """What prepares, compiles and trains: on the whole graph at once, or in mini-batches."""
+    if config.sampling.batch_size:
+        from jhgnn.training.minibatch import train_minibatches
+        from jhgnn.training.minibatch_problem import prepare_minibatches
+        from jhgnn.training.minibatch_programs import compile_minibatches
+
+        return prepare_minibatches, compile_minibatches, train_minibatches
+    from jhgnn.training.loop import compile_programs, train
+    from jhgnn.training.problem import prepare
+
+    return prepare, compile_programs, train
+
+
 def describe(say: Any, problem: Any, config: Config, folder: Path) -> None:
     """What is about to be trained: the graph, the metapaths and the implementations with their reasons."""
     graph = problem.graph
@@ -179,14 +194,22 @@ def describe(say: Any, problem: Any, config: Config, folder: Path) -> None:
     say(f"target {graph.target}: {graph.num_classes} classes, {splits}; read in {problem.read_s:.1f} s")
     if problem.metapaths:
         derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
-        shown = ", ".join(f"{m.name} {problem.inputs.graphs[m.name].num_edges:,}" for m in problem.metapaths)
-        say(f"metapath edges: {shown}{derived}; built in {problem.sgb_s:.1f} s")
+        if config.sampling.walks:
+            shown = ", ".join(metapath.name for metapath in problem.metapaths)
+            say(f"metapaths walked: {shown}{derived}; their graphs are not built")
+        else:
+            shown = ", ".join(f"{name} {count:,}" for name, count in problem.metapath_edges().items())
+            say(f"metapath edges: {shown}{derived}; built in {problem.sgb_s:.1f} s")
     by_reason: dict[tuple[str, str, str], list[str]] = {}
     for choice in problem.choices:
         by_reason.setdefault((choice.op, choice.implementation, choice.reason), []).append(choice.subject)
     for (op, implementation, reason), subjects in by_reason.items():
         names = ", ".join(subjects[:6]) + (f" and {len(subjects) - 6} more" if len(subjects) > 6 else "")
         say(f"{op} {names}: {implementation} ({reason})")
+    if config.sampling.batch_size:
+        where = "on the device" if problem.features_on_device[0] else "on the host"
+        say(f"sampling side: {problem.side[0]} ({problem.side[1]})")
+        say(f"features: {where} ({problem.features_on_device[1]})")
     if problem.split_size("val") == 0:
         say("no validation split: no early stopping, and the last epoch counts as the best")
     say(f"run folder: {folder}")
@@ -212,6 +235,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, NonFiniteLossError):
             raise
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # XLA's word for it
+            raise
+        print(
+            f"error: out of memory: {' '.join(str(error).split()) or 'on the host'}; lower model.hidden, or set"
+            " training.remat = 'full' or model.dtype = 'bfloat16'",
+            file=sys.stderr,
+        )
         return 1
 
 

@@ -26,6 +26,9 @@ class Progress:
 
     Attributes:
         epoch: epochs done.
+        step: batches done of the epoch after; epoch and step are the cursor at which mini-batch training resumes.
+        loss_sum: summed over the targets of those batches.
+        num_targets: how many there were.
         best_epoch: the epoch whose parameters are kept as best, 0 before the first evaluation.
         best_value: the monitored value there; lower is better.
         waited: epochs since then.
@@ -37,6 +40,9 @@ class Progress:
     best_value: float = float("inf")
     waited: int = 0
     recipe: str = ""
+    step: int = 0
+    loss_sum: float = 0.0
+    num_targets: int = 0
 
 
 class Checkpoint(NamedTuple):
@@ -48,7 +54,7 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one run, `FOLDER/epoch-00000012`; keeps the newest.
+    """The checkpoints of one run, `FOLDER/epoch-00000012`, in mid-epoch `epoch-00000012-00000345`; keeps the newest.
 
     Orbax writes to a temporary folder and renames it, and the digests come last, so a run killed at any moment leaves
     the checkpoint before.
@@ -73,7 +79,8 @@ class CheckpointStore:
         Raises:
             InputError: the folder cannot be written.
         """
-        path = self.folder / f"{_PREFIX}{progress.epoch:08d}"
+        mid_epoch = f"-{progress.step:08d}" if progress.step else ""
+        path = self.folder / f"{_PREFIX}{progress.epoch:08d}{mid_epoch}"
         tree = {"state": state._asdict(), "best_params": best_params}
         # JSON has no infinity, which is the best value before the first evaluation.
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
@@ -129,7 +136,8 @@ class CheckpointStore:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    return path.name.startswith(_PREFIX) and path.name.removeprefix(_PREFIX).isdigit()
+    numbers = path.name.removeprefix(_PREFIX).split("-")
+    return path.name.startswith(_PREFIX) and len(numbers) <= 2 and all(number.isdigit() for number in numbers)
 
 
 def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +147,7 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
             raise InputError(
                 f"checkpoint {path}: of another model: {name} is {found.get(name)} there, but {shape} here"
             )
-    on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    on_device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
     return ocp.load_checkpointables(path, abstract)
 

@@ -5,7 +5,9 @@ import functools
 import math
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +49,8 @@ class Outcome:
     progress: Progress
     scores: dict[str, dict[str, float]]  # of the best parameters, by split
     epoch_ms: float
-    stopped_by: str  # "epochs", "patience" or a signal's name
+    stopped_by: str  # "epochs", "patience", "max_steps" or a signal's name
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what summary.json says beside
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -207,7 +210,7 @@ def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None
     Raises:
         InputError: a setting differs that changes the data, the model or the updates.
     """
-    for section in ("data", "model", "kernels", "training", "run"):
+    for section in ("data", "model", "kernels", "training", "run", "sampling"):
         for field in dataclasses.fields(getattr(config, section)):
             now, then = (getattr(getattr(each, section), field.name) for each in (config, recipe_config))
             if now != then and f"{section}.{field.name}" not in MAY_CHANGE:
@@ -225,6 +228,7 @@ def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None
 
 MAY_CHANGE = frozenset(
     {"run.dir", "run.log_every", "run.tensorboard", "training.epochs", "training.patience"}
-    | {"training.checkpoint_every_s"}
+    | {"training.checkpoint_every_s", "sampling.side", "sampling.features", "sampling.threads"}
+    | {"sampling.prefetch_threads", "sampling.prefetch_depth", "sampling.prefetch_memory_gib", "sampling.max_steps"}
 )
 """Settings that a resumed run may have differently without training something else."""

@@ -29,12 +29,16 @@ def mean_loss(logits: jax.Array, labels: jax.Array, ids: jax.Array, label_smooth
     with stage("LC", part="loss"):
         if ids.shape[0] == 0:
             return jnp.zeros(())
-        rows, wanted = logits[ids], labels[ids]
-        if labels.ndim == 1:
-            targets = optax.smooth_labels(jax.nn.one_hot(wanted, logits.shape[1]), label_smoothing)
-            return optax.softmax_cross_entropy(rows, targets).mean()
-        targets = wanted.astype(rows.dtype) * (1.0 - label_smoothing) + 0.5 * label_smoothing
-        return optax.sigmoid_binary_cross_entropy(rows, targets).mean()
+        return losses(logits[ids], labels[ids], label_smoothing).mean()
+
+
+def losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """The loss of each row, `[rows]`: softmax cross entropy for labels `[rows]`, else the mean binary cross entropy."""
+    if labels.ndim == 1:
+        targets = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[1]), label_smoothing)
+        return optax.softmax_cross_entropy(logits, targets)
+    targets = labels.astype(logits.dtype) * (1.0 - label_smoothing) + 0.5 * label_smoothing
+    return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=1)
 
 
 def predict(logits: jax.Array, multi_label: bool) -> jax.Array:
@@ -55,6 +59,21 @@ def count(logits: jax.Array, labels: jax.Array, ids: jax.Array) -> SplitCounts:
         (predicted & ~wanted).sum(axis=0),
         (~predicted & wanted).sum(axis=0),
         (predicted == wanted).all(axis=1).sum(),
+    )
+
+
+def count_batch(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> SplitCounts:
+    """The counts of a mini-batch's rows, `[rows]` each, where `mask` is true; the loss is their sum, not their mean."""
+    multi_label = labels.ndim == 2
+    predicted = predict(logits, multi_label)
+    wanted = labels.astype(bool) if multi_label else jax.nn.one_hot(labels, logits.shape[1], dtype=bool)
+    rows = mask[:, None]
+    return SplitCounts(
+        jnp.where(mask, losses(logits, labels), 0.0).sum(),
+        (predicted & wanted & rows).sum(axis=0),
+        (predicted & ~wanted & rows).sum(axis=0),
+        (~predicted & wanted & rows).sum(axis=0),
+        ((predicted == wanted).all(axis=1) & mask).sum(),
     )
 
 

@@ -64,6 +64,10 @@ class Problem:
     read_s: float
     sgb_s: float
 
+    def metapath_edges(self) -> dict[str, int]:
+        """Edges of each metapath's semantic graph."""
+        return {metapath.name: self.inputs.graphs[metapath.name].num_edges for metapath in self.metapaths}
+
     def split_size(self, split: str) -> int:
         return int(self.splits[split].shape[0])
 

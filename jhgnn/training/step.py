@@ -16,7 +16,7 @@ from flax import nnx
 from jhgnn.config import Config
 from jhgnn.counter_hash import GOLDEN, mix
 from jhgnn.models.classifier import ModelOutput
-from jhgnn.models.inputs import GraphInputs
+from jhgnn.models.inputs import GraphInputs, ModelInputs
 from jhgnn.nn.stage import stage
 from jhgnn.training.objective import SplitCounts, count, mean_loss
 from jhgnn.training.optimizer import make_optimizer
@@ -32,7 +32,7 @@ class StepReport(NamedTuple):
 
 
 def apply_model(
-    structure: nnx.GraphDef, params: Params, inputs: GraphInputs, step_seed: jax.Array | None = None
+    structure: nnx.GraphDef, params: Params, inputs: ModelInputs, step_seed: jax.Array | None = None
 ) -> ModelOutput:
     """The model as a pure function of its parameters."""
     return nnx.merge(structure, params)(inputs, step_seed)

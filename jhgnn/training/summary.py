@@ -10,6 +10,8 @@ import jax
 
 from jhgnn.config import Config
 from jhgnn.training.loop import Outcome, Programs
+from jhgnn.training.minibatch_problem import MinibatchProblem
+from jhgnn.training.minibatch_programs import MinibatchPrograms
 from jhgnn.training.problem import Problem
 from jhgnn.training.reporting import Say
 from jhgnn.training.state import num_params
@@ -17,8 +19,10 @@ from jhgnn.training.state import num_params
 PACKAGES = ("jhgnn", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy")
 
 
-def summarize(problem: Problem, programs: Programs, config: Config, outcome: Outcome) -> dict[str, Any]:
-    """One run's `summary.json`; `_s` are seconds, `_ms` milliseconds, F1 and accuracy are shares of 1."""
+def summarize(
+    problem: Problem | MinibatchProblem, programs: Programs | MinibatchPrograms, config: Config, outcome: Outcome
+) -> dict[str, Any]:
+    """One run's `summary.json`; `_s` are seconds, `_ms` milliseconds, F1, accuracy and waste are shares of 1."""
     by_split = outcome.scores
 
     def score(split: str, name: str) -> float | None:
@@ -50,6 +54,7 @@ def summarize(problem: Problem, programs: Programs, config: Config, outcome: Out
         "seed": config.run.seed,
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
+        **outcome.extra,
     }
 
 

@@ -1,0 +1,81 @@
+"""Sparse, lazy updates of embedding tables: a batch's gradients, moments and updates have the size of the batch.
+
+Any Optax optimizer updates the touched rows as if they were the whole table: their moments are gathered, updated and
+written back, while an untouched row keeps its value and its moments (weight decay included). This is what
+`torch.optim.SparseAdam` does for Adam.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+PATH = ("embeddings", "tables")
+"""Where the tables stand in the parameters, and in every part of an optimizer's state that mirrors them."""
+
+
+class TouchedRows(NamedTuple):
+    """The rows of one table that a batch reads, each vertex once: `ids` int32 `[n]`, -1 where there is none."""
+
+    ids: jax.Array
+    gradients: jax.Array  # [n, width]
+
+
+def tables_of(params: Any) -> Mapping[str, jax.Array]:
+    """The embedding tables among a model's parameters, by node type."""
+    return params.get("embeddings", {}).get("tables", {})
+
+
+def with_tables(params: Any, tables: Mapping[str, jax.Array]) -> Any:
+    """The parameters with other arrays in the place of the tables."""
+    if PATH[1] not in params.get(PATH[0], {}):
+        return params
+    return params | {"embeddings": params["embeddings"] | {"tables": dict(tables)}}
+
+
+def take(table: jax.Array, ids: jax.Array) -> jax.Array:
+    """Rows of a table, `[n, width]`; row 0 where the id is -1."""
+    return table.at[jnp.maximum(ids, 0)].get(mode="promise_in_bounds")
+
+
+def gather(tree: Any, ids: Mapping[str, jax.Array]) -> Any:
+    """Parameters or optimizer state with the touched rows in place of every array that mirrors a table."""
+
+    def rows(path: Any, leaf: jax.Array) -> jax.Array:
+        node_type = _table_at(path)
+        return leaf if node_type is None else take(leaf, ids[node_type])
+
+    return jax.tree_util.tree_map_with_path(rows, tree)
+
+
+def scatter(tree: Any, updated: Any, ids: Mapping[str, jax.Array]) -> Any:
+    """The opposite of `gather`: the tree with the updated rows written back, in place where the tree is donated."""
+
+    def write(path: Any, leaf: jax.Array, new: jax.Array) -> jax.Array:
+        node_type = _table_at(path)
+        if node_type is None:
+            return new
+        where = jnp.where(ids[node_type] >= 0, ids[node_type], leaf.shape[0])
+        return leaf.at[where].set(new, mode="drop")
+
+    return jax.tree_util.tree_map_with_path(write, tree, updated)
+
+
+def merge_devices(rows: TouchedRows, num_nodes: int, axis: str) -> TouchedRows:
+    """The rows that any device touched, `[devices * n]`, with their gradients summed, the same on every device."""
+    ids = jax.lax.all_gather(rows.ids, axis, tiled=True)
+    gradients = jax.lax.all_gather(rows.gradients, axis, tiled=True)
+    positions = jnp.arange(len(ids), dtype=jnp.int32)
+    # One int32 a vertex and no sort: the first position of each vertex stands for it.
+    first = jnp.full(num_nodes + 1, len(ids), jnp.int32).at[jnp.where(ids >= 0, ids, num_nodes)].min(positions)
+    stands_for = first.at[jnp.where(ids >= 0, ids, num_nodes)].get(mode="promise_in_bounds")
+    summed = jnp.zeros_like(gradients).at[stands_for].add(gradients)
+    kept = (stands_for == positions) & (ids >= 0)
+    return TouchedRows(jnp.where(kept, ids, -1), jnp.where(kept[:, None], summed, 0.0))
+
+
+def _table_at(path: Any) -> str | None:
+    """The node type where a path ends in `embeddings`, `tables`, node type."""
+    keys = tuple(getattr(part, "key", None) for part in path[-3:])
+    return keys[2] if keys[:2] == PATH and isinstance(keys[2], str) else None

@@ -1,0 +1,261 @@
+"""What mini-batch training runs: capacities, programs compiled for them, and feeds that bring batches to devices."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jhgnn.config import Config
+from jhgnn.counter_hash import mix
+from jhgnn.errors import InputError
+from jhgnn.graph.sampled import NeighborTable, SampledBlocks
+from jhgnn.sampling.capacities import Buckets, padding_waste, presampled
+from jhgnn.sampling.device import device_edges
+from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.loader import Loader, Prefetch
+from jhgnn.sampling.native import gather_rows
+from jhgnn.sampling.plan import Capacities, SamplingPlan
+from jhgnn.training.minibatch_problem import HostFeatures, MinibatchProblem
+from jhgnn.training.minibatch_step import BatchProgram, Resident, Share
+from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.parallel import Fleet
+from jhgnn.training.state import TrainState, abstract_params, model_structure
+from jhgnn.training.step import Compiled
+
+PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MinibatchPrograms:
+    """The compiled programs of one problem, one of each kind a bucket, shared by all seeds."""
+
+    structure: nnx.GraphDef
+    fleet: Fleet
+    sampler: HostSampler
+    buckets: Buckets
+    resident: Resident
+    steps: tuple[Compiled, ...]
+    evaluations: tuple[Compiled, ...]
+
+    @property
+    def compile_s(self) -> float:
+        return sum(program.compile_s for program in (*self.steps, *self.evaluations))
+
+    @property
+    def step(self) -> Compiled:
+        """The program that most batches run."""
+        return self.steps[0]
+
+
+def train_batches(problem: MinibatchProblem, config: Config) -> EpochBatches:
+    """The batches of training; a pure function of the recipe's seed."""
+    return EpochBatches(problem.splits["train"], config.sampling.batch_size, config.run.seed)
+
+
+def compile_minibatches(problem: MinibatchProblem, config: Config) -> MinibatchPrograms:
+    """Learns capacities by sampling, places what stays on the devices, and compiles ahead of time.
+
+    Raises:
+        InputError: the batch does not divide over the devices, or a device cannot index the edges.
+    """
+    fleet = Fleet(config.distributed.devices)
+    batch_size = config.sampling.batch_size
+    if batch_size % fleet.size:
+        raise InputError(f"sampling.batch_size = {batch_size} does not divide over {fleet.size} devices")
+    sampler = HostSampler(problem.sampled, problem.plan, config.sampling.threads)
+    batches = train_batches(problem, config)
+    buckets = presampled(sampler, config.run.seed, _shares(batches, problem.spec.target, fleet.size), quantiles=(1.0,))
+    structure = model_structure(config.model, problem.spec)
+    on_device = problem.side[0] == "device"
+    resident = fleet.replicate(
+        Resident(
+            labels=np.asarray(problem.graph.labels),
+            features=dict(problem.features) if problem.features_on_device[0] else {},
+            edges=device_edges(problem.sampled, problem.plan) if on_device else {},
+        )
+    )
+    state = abstract_state(problem, config, batches.steps_per_epoch)
+    steps, evaluations = [], []
+    for capacities in buckets.capacities:
+        program = BatchProgram(
+            structure, config, problem.plan, capacities, problem.spec.target, fleet.size, batches.steps_per_epoch
+        )
+        share = abstract_share(problem, capacities, len(fleet.local_shards))
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), resident)
+        steps.append(fleet.compile(program.update, (state, shapes, share), batch=2, donate=(0,)))
+        evaluations.append(fleet.compile(program.evaluate, (state.params, shapes, share), batch=2))
+    return MinibatchPrograms(structure, fleet, sampler, buckets, resident, tuple(steps), tuple(evaluations))
+
+
+def abstract_state(problem: MinibatchProblem, config: Config, steps_per_epoch: int) -> TrainState:
+    """Shapes and dtypes of the state."""
+    params = abstract_params(config.model, problem.spec)
+    opt_state = jax.eval_shape(make_optimizer(config.training, steps_per_epoch).init, params)
+    scalar = functools.partial(jax.ShapeDtypeStruct, ())
+    return TrainState(scalar(jnp.int32), scalar(jnp.uint32), params, opt_state)
+
+
+def abstract_share(problem: MinibatchProblem, capacities: Capacities, num_shards: int) -> Share:
+    """Shapes and dtypes of a batch, with a leading axis over this process's devices."""
+    if problem.side[0] == "device":
+        seeds = jax.ShapeDtypeStruct((num_shards, capacities[0][problem.spec.target]), jnp.int32)
+        return Share(None, {}, seeds, jax.ShapeDtypeStruct((num_shards, 2), jnp.uint32))
+    blocks = _abstract_blocks(problem.plan, capacities, num_shards)
+    features = {} if problem.features_on_device[0] else _features_of(problem.features, blocks, _abstract_rows)
+    return Share(blocks, features, None, None)
+
+
+def _abstract_blocks(plan: SamplingPlan, capacities: Capacities, num_shards: int) -> SampledBlocks:
+    def array(*shape: int, dtype: Any = jnp.int32) -> Any:
+        return jax.ShapeDtypeStruct((num_shards, *shape), dtype)
+
+    hops = []
+    for hop in range(plan.num_hops):
+        tables = {}
+        for draw in plan.draws_at(hop):
+            targets, width = capacities[hop][draw.target], draw.widths[hop]
+            tables[draw.name] = NeighborTable(
+                senders=array(targets, width),
+                num_neighbors=array(targets),
+                visits=array(targets, width) if draw.num_walks else None,
+                sender_ids=None,
+                receiver_ids=None,
+                num_sources=capacities[hop + 1][draw.source],
+                name=draw.name,
+            )
+        hops.append(tables)
+    return SampledBlocks(
+        nodes={name: array(count) for name, count in capacities[-1].items},
+        hops=tuple(hops),
+        added=array(plan.num_hops + 1, len(plan.node_types)),
+        overflowed=array(dtype=jnp.bool_),
+        capacities=capacities,
+        node_types=plan.node_types,
+    )
+
+
+def _shares(batches: EpochBatches, target: str, num_shards: int) -> Iterator[Mapping[str, np.ndarray]]:
+    """Shares of the first batches; full ones, while there are any."""
+    order = batches.order(0)
+    for step in range(max(1, min(batches.steps_per_epoch, PRESAMPLED_DRAWS // num_shards))):
+        for share in batches.batch(order, step).reshape(num_shards, -1):
+            yield {target: share}
+
+
+def _features_of(
+    features: Mapping[str, HostFeatures], blocks: SampledBlocks, rows: Callable[[np.ndarray, Any], Any]
+) -> dict[str, Any]:
+    return {
+        name: jax.tree.map(lambda table, name=name: rows(table, blocks.nodes[name]), matrix)
+        for name, matrix in features.items()
+        if name in blocks.nodes
+    }
+
+
+def _abstract_rows(table: np.ndarray, ids: Any) -> Any:
+    return jax.ShapeDtypeStruct((*ids.shape, *table.shape[1:]), table.dtype)
+
+
+def _rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return gather_rows(table, np.ascontiguousarray(ids).reshape(-1)).reshape(*ids.shape, *table.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fed:
+    """A batch on the devices: where it stands, the first bucket that may hold it, and its shares."""
+
+    cursor: Cursor
+    following: Cursor
+    bucket: int
+    share: Share
+
+
+class Feed:
+    """Brings the batches of a split to the devices, from the host sampler or as seeds for the device's.
+
+    Attributes:
+        wait_s: seconds that the training thread waited for batches.
+        waste: shares of slots and of table entries that were padding, summed over `num_batches`; host sampler only.
+    """
+
+    def __init__(
+        self, problem: MinibatchProblem, programs: MinibatchPrograms, config: Config, batches: EpochBatches
+    ) -> None:
+        self._problem, self._programs, self._batches = problem, programs, batches
+        sampling, fleet = config.sampling, programs.fleet
+        self._features: Mapping[str, HostFeatures] = {} if problem.features_on_device[0] else problem.features
+        self._loader: Loader | None = None
+        self._direct_wait_s = 0.0
+        self.waste = {"slots": 0.0, "entries": 0.0}
+        self.num_batches = 0
+        if problem.side[0] == "host":
+            self._loader = Loader(
+                programs.sampler,
+                batches,
+                programs.buckets,
+                prefetch=Prefetch(
+                    sampling.prefetch_threads, sampling.prefetch_depth, int(sampling.prefetch_memory_gib * 2**30)
+                ),
+                gather=lambda blocks: (_features_of(self._features, blocks, _rows), padding_waste(blocks)),
+                transfer=self._transfer,
+                num_shards=fleet.size,
+                local_shards=fleet.local_shards,
+            )
+
+    @property
+    def wait_s(self) -> float:
+        return self._loader.wait_s if self._loader is not None else self._direct_wait_s
+
+    def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Fed, None, None]:
+        """Batches from `start` up to `stop`; closing the iterator ends its threads."""
+        if self._loader is None:
+            yield from self._seeds(start, stop)
+            return
+        batches = self._loader.iterate(start, stop)
+        try:
+            for batch in batches:
+                features, waste = batch.inputs
+                for kind, share in waste.items():
+                    self.waste[kind] += share
+                self.num_batches += 1
+                yield Fed(batch.cursor, batch.following, batch.bucket, Share(batch.blocks, features, None, None))
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+    def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[SampledBlocks, Any]:
+        blocks, (features, waste) = prepared
+        blocks, features = self._programs.fleet.shard((blocks, features))
+        return blocks, (features, waste)
+
+    def _seeds(self, start: Cursor, stop: Cursor | None) -> Iterator[Fed]:
+        fleet, cursor, epoch, order = self._programs.fleet, start, -1, np.zeros(0, np.int64)
+        while stop is None or cursor < stop:
+            if epoch != cursor.epoch:
+                epoch, order = cursor.epoch, self._batches.order(cursor.epoch)
+            seeds = self._batches.batch(order, cursor.step).reshape(fleet.size, -1)
+            draw = np.array([self._batches.seed, self._batches.global_step(cursor)], np.uint32)
+            own = seeds[fleet.local_shards.start : fleet.local_shards.stop]
+            share = Share(None, {}, own, np.tile(draw, (len(own), 1)))
+            following = self._batches.following(cursor)
+            self.num_batches += 1
+            yield Fed(cursor, following, 0, fleet.shard(share))
+            cursor = following
+
+
+def evaluation_batches(problem: MinibatchProblem, config: Config, split: str) -> EpochBatches | None:
+    """The batches of a split in ascending order, or of a fixed random part of it; None for an empty split."""
+    ids = problem.splits[split]
+    if len(ids) == 0:
+        return None
+    seed = int(mix(np.array([config.run.seed ^ 0xE7A1], np.uint32))[0])  # draws unlike those of training
+    most = config.sampling.evaluation_nodes
+    if 0 < most < len(ids):
+        shuffled = EpochBatches(ids, config.sampling.batch_size, seed)
+        ids = np.sort(ids[shuffled.order(0)[:most]])
+    return EpochBatches(ids, config.sampling.batch_size, seed, shuffle=False)

@@ -1,0 +1,85 @@
+"""Models on sampled blocks with all neighbours: the full-batch outputs and gradients, with dropout too."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jhgnn.models.inputs import SampledInputs
+from jhgnn.sampling.capacities import fixed
+from jhgnn.sampling.host import HostSampler
+from jhgnn.training.lazy_rows import tables_of, take, with_tables
+from jhgnn.training.minibatch_problem import plan_minibatches
+from jhgnn.training.minibatch_programs import _features_of, _rows
+from jhgnn.training.state import model_structure
+from jhgnn.training.step import apply_model
+from tests.models.heterographs import academic
+from tests.models.test_models import built, configured
+
+TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order, through two layers and back
+
+CASES = {
+    "rgcn": {"name": "rgcn", "layers": 2, "layer_norm": True},
+    "rgat": {"name": "rgat", "layers": 2, "residual": True},
+    "han": {"name": "han", "metapaths": ("PAP", "PSP"), "layers": 2, "residual": True},
+}
+
+
+def sampled(graph, config, seeds):
+    """The minibatch problem and one batch of it as the model reads it."""
+    config = dataclasses.replace(
+        config, sampling=dataclasses.replace(config.sampling, batch_size=len(seeds), fan_out="all")
+    )
+    problem = plan_minibatches(graph, config)
+    buckets = fixed(problem.plan.bound_capacities({"paper": len(seeds)}))
+    blocks, _ = HostSampler(problem.sampled, problem.plan).sample({"paper": seeds}, 0, 0, buckets)
+    endpoints = tuple((draw.name, draw.source, draw.target) for draw in problem.plan.draws)
+    features = _features_of(problem.features, blocks, _rows)
+    return problem, jax.device_put(SampledInputs(features, blocks, endpoints))
+
+
+def on_rows(params, inputs):
+    """The parameters with the batch's rows in place of the tables."""
+    tables = {name: take(table, inputs.blocks.nodes[name]) for name, table in tables_of(params).items()}
+    return with_tables(params, tables)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dropped", [False, True], ids=["plain", "dropout"])
+def test_all_neighbours_give_the_full_batch(case, dropped):
+    graph = academic()
+    config = configured(**CASES[case], feature_dropout=0.3, attention_dropout=0.4, dropout=0.3)
+    full, params = built(graph, config)
+    # All papers in another order and a padding slot: HAN's semantic attention is a mean over the batch.
+    seeds = np.append(np.random.default_rng(1).permutation(40), -1).astype(np.int32)
+    problem, inputs = sampled(graph, config, seeds)
+    structure, sampled_structure = (model_structure(config.model, each.spec) for each in (full, problem))
+    seed = jnp.uint32(9) if dropped else None
+    weights = jnp.asarray(np.random.default_rng(2).normal(size=(40, 3)), jnp.float32)
+
+    def full_loss(params):
+        return (apply_model(structure, params, full.inputs, seed).logits * weights).sum()
+
+    def sampled_loss(params):
+        logits = apply_model(sampled_structure, on_rows(params, inputs), inputs, seed).logits
+        return (logits[:40] * weights[seeds[:40]]).sum()
+
+    expected, found = (jax.jit(jax.value_and_grad(loss))(params) for loss in (full_loss, sampled_loss))
+    np.testing.assert_allclose(found[0], expected[0], **TOLERANCE)
+    assert jax.tree.structure(found[1]) == jax.tree.structure(expected[1])
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[1]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * largest), found[1], expected[1])
+
+
+@pytest.mark.parametrize("case", ["rgcn", "rgat"])
+def test_a_part_of_the_targets_gets_its_full_batch_rows(case):
+    graph, config = academic(), configured(**CASES[case], dropout=0.3)
+    full, params = built(graph, config)
+    seeds = np.array([7, 39, 0, 12, -1, -1], np.int32)
+    problem, inputs = sampled(graph, config, seeds)
+    expected = apply_model(model_structure(config.model, full.spec), params, full.inputs, jnp.uint32(3)).logits
+    structure = model_structure(config.model, problem.spec)
+    found = apply_model(structure, on_rows(params, inputs), inputs, jnp.uint32(3)).logits
+    np.testing.assert_allclose(found[:4], expected[seeds[:4]], **TOLERANCE)
