@@ -245,6 +245,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # XLA's word for it
+            raise
+        print(
+            f"error: out of memory: {' '.join(str(error).split()) or 'on the host'}; lower model.hidden, or set"
+            " training.remat = 'full' or model.dtype = 'bfloat16'",
+            file=sys.stderr,
+        )
+        return 1
 
 
 if __name__ == "__main__":

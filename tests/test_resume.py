@@ -44,7 +44,9 @@ def same_runs(first: Path, second: Path) -> None:
     assert summaries[0] == summaries[1]
 
 
-@pytest.mark.parametrize("model", ["han", "rgcn", "rgat"])
+@pytest.mark.parametrize(
+    "model", ["han", pytest.param("rgcn", marks=pytest.mark.slow), pytest.param("rgat", marks=pytest.mark.slow)]
+)
 def test_resumed_run_is_bitwise_the_uninterrupted_one(model, tmp_path, academic_path):
     more = (*DROPOUT, "--model.layers", "1", "--training.patience", "0", "--run.seed", "11")
     for name, epochs in (("whole", 12), ("halves", 5)):

@@ -274,6 +274,27 @@ def test_full_disk_is_one_line(tmp_path, academic_path, capsys, monkeypatch):
     assert the_error(capsys.readouterr().err) == "error: metrics.jsonl: No space left on device"
 
 
+OUT_OF_MEMORY = [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 9 bytes")]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=["host", "device"])
+def test_lack_of_memory_is_one_line_with_ways_out(error, tmp_path, academic_path, capsys, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("jhgnn.training.loop.compile_programs", fail)
+    assert main(train_arguments(academic_path, tmp_path / "run")) == 1
+    message = the_error(capsys.readouterr().err)
+    assert message.startswith("error: out of memory: ")
+    assert "training.remat = 'full'" in message
+
+
+def test_faults_of_the_program_are_not_hidden(tmp_path, academic_path, monkeypatch):
+    monkeypatch.setattr("jhgnn.training.loop.compile_programs", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(train_arguments(academic_path, tmp_path / "run"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
@@ -407,7 +428,9 @@ def test_multi_label_data_trains(tmp_path):
     assert 0 < strict(tmp_path / "run" / "summary.json")["test_micro_f1"] < 1
 
 
-@pytest.mark.parametrize("model", ["han", "rgcn", "gat"])
+@pytest.mark.parametrize(
+    "model", ["rgcn", pytest.param("han", marks=pytest.mark.slow), pytest.param("gat", marks=pytest.mark.slow)]
+)
 def test_data_without_any_features_trains(model, tmp_path):
     data = saved(tmp_path, features={})
     more = ("--training.epochs", "30", "--training.learning_rate", "0.05", "--training.patience", "0")
