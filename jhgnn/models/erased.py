@@ -71,13 +71,13 @@ class GATLayer(nnx.Module):
         self.fusion = SumFusion(config.hidden, activation=activation, layer_norm=config.layer_norm, rngs=rngs)
 
     def __call__(self, x: jax.Array, graph: SemanticGraph, step_seed: jax.Array | None) -> jax.Array:
-        weight = self.projection.weights()["z"]
-        columns = {
-            "z": weight,
-            "src": self.attention.source_columns(NAME, weight),
-            "dst": self.attention.target_columns(NAME, weight),
-        }
         with stage("FP", self.layer):
+            weight = self.projection.weights()["z"]
+            columns = {
+                "z": weight,
+                "src": self.attention.source_columns(NAME, weight),
+                "dst": self.attention.target_columns(NAME, weight),
+            }
             projected = project_together(x, columns, sparse_implementation="segment", dtype=self.dtype)
         aggregated = self.attention(
             graph,
@@ -120,9 +120,9 @@ class ErasedModel(nnx.Module):
         rows, projected = self.embeddings(inputs), []
         for node_type in self.node_types:
             x = rows[node_type]
-            if step_seed is not None:
-                x = drop_features(x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout)
             with stage("FP", part=node_type):
+                if step_seed is not None:
+                    x = drop_features(x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout)
                 weights = self.projections[node_type].weights()
                 joined = project_together(
                     x, weights, sparse_implementation=self.sparse_implementation, dtype=self.dtype
@@ -131,7 +131,8 @@ class ErasedModel(nnx.Module):
         x = jnp.concatenate(projected)
         for index, layer in enumerate(self.layers):
             if step_seed is not None:
-                x = drop_rows(x, site_seed(step_seed, f"layer{index}/{NAME}"), self.dropout)
+                with stage("FP", index):
+                    x = drop_rows(x, site_seed(step_seed, f"layer{index}/{NAME}"), self.dropout)
             out = layer(x, inputs.graphs[NAME], step_seed)
             x = out + x if self.residual and index else out
         return self.classifier(x[self.first_target : self.first_target + self.num_targets])

@@ -56,13 +56,13 @@ class HANLayer(nnx.Module):
         axis: str | None = None,
     ) -> jax.Array:
         num_rows = block.num_rows[self.target]
-        weights = self.projection.weights()
-        columns: dict[str, jax.Array] = {f"{space}/z": weight for space, weight in weights.items()}
-        for name in self.metapaths:
-            weight = weights["shared" if self.shared_projection else name]
-            columns[f"{name}/src"] = self.attention.source_columns(name, weight)
-            columns[f"{name}/dst"] = self.attention.target_columns(name, weight)
         with stage("FP", self.layer):
+            weights = self.projection.weights()
+            columns: dict[str, jax.Array] = {f"{space}/z": weight for space, weight in weights.items()}
+            for name in self.metapaths:
+                weight = weights["shared" if self.shared_projection else name]
+                columns[f"{name}/src"] = self.attention.source_columns(name, weight)
+                columns[f"{name}/dst"] = self.attention.target_columns(name, weight)
             projected = project_together(x, columns, sparse_implementation=self.sparse_implementation, dtype=self.dtype)
             if self.projection_bias:
                 projected = self._add_bias(projected)
@@ -120,9 +120,10 @@ class HAN(nnx.Module):
         for index, layer in enumerate(self.layers):
             block = inputs.block(len(self.layers) - 1 - index, self.num_nodes)
             ids = block.ids.get(self.target)
-            if index == 0 and step_seed is not None:
-                x = drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout, ids)
-            elif step_seed is not None:
-                x = drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout, ids)
+            with stage("FP", index):
+                if index == 0 and step_seed is not None:
+                    x = drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout, ids)
+                elif step_seed is not None:
+                    x = drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout, ids)
             x = layer(x, block, step_seed, targets, inputs.axis)
         return self.classifier(dense_rows(x))

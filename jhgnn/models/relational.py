@@ -13,6 +13,7 @@ from jhgnn.models.relation_plan import LayerPlan, plan_layers
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import Rows, dense_rows
 from jhgnn.nn.sparse_dropout import drop_features
+from jhgnn.nn.stage import stage
 
 DEFAULT_LAYERS = 3  # Table 2 of the characterization paper
 
@@ -73,10 +74,8 @@ class RelationalModel(nnx.Module):
         return self.classifier(dense_rows(rows[self.target]))
 
     def _dropped(self, x: Rows, node_type: str, index: int, block: Block, step_seed: jax.Array) -> Rows:
-        if index == 0:
-            return drop_features(
-                x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout, block.ids.get(node_type)
-            )
-        return drop_rows(
-            dense_rows(x), site_seed(step_seed, f"layer{index}/{node_type}"), self.dropout, block.ids.get(node_type)
-        )
+        ids = block.ids.get(node_type)
+        with stage("FP", index, node_type):
+            if index == 0:
+                return drop_features(x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout, ids)
+            return drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{node_type}"), self.dropout, ids)

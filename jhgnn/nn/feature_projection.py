@@ -6,12 +6,12 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.ops.neighbor_table import weighted_sum
 from jhgnn.ops.sparse_matmul import sparse_matmul
+from jhgnn.nn.stage import border
 
 Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
 """What a stage projects: dense `[num_nodes, width]` or sparse features, of all nodes or of a mini-batch."""
@@ -94,4 +94,4 @@ def project_together(
     # One split, not a slice each: the gradient of a split is one concatenation, that of slices a sum of padded copies
     # (over the 90 relations of AIFB, a third of the step time).
     parts = jax.lax.split(outputs, [weight.shape[1] for weight in weights.values()], axis=1)
-    return {name: checkpoint_name(part, "fp_out") for name, part in zip(weights, parts, strict=True)}
+    return {name: border(part, "fp_out") for name, part in zip(weights, parts, strict=True)}

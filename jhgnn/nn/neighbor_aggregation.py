@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.nn.dropout import site_seed
-from jhgnn.nn.stage import stage
+from jhgnn.nn.stage import border, stage
 from jhgnn.ops.neighbor_attention import fanout as fanout_attention
 from jhgnn.ops.neighbor_attention import neighbor_attention
 from jhgnn.ops.neighbor_mean import fanout as fanout_mean
@@ -29,7 +28,7 @@ def mean_aggregation(
             out = fanout_mean.neighbor_mean(graph, z)
         else:
             out = neighbor_mean(graph, z, implementation=implementation)
-        return checkpoint_name(out, "na_out")
+        return border(out, "na_out")
 
 
 class AttentionAggregation(nnx.Module):
@@ -102,4 +101,4 @@ class AttentionAggregation(nnx.Module):
                     dropout_seed=seed,
                     implementation=implementation,
                 )
-            return checkpoint_name(out.reshape(graph.num_targets, -1), "na_out")
+            return border(out.reshape(graph.num_targets, -1), "na_out")

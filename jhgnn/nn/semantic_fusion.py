@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
+
+from jhgnn.nn.stage import border
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -32,7 +33,7 @@ class SumFusion(nnx.Module):
             total = total + part.astype(bias.dtype)
         if self.norm is not None:
             total = self.norm(total)
-        return checkpoint_name(ACTIVATIONS[self.activation](total), "sf_out")
+        return border(ACTIVATIONS[self.activation](total), "sf_out")
 
 
 class AttentionFusion(nnx.Module):
@@ -63,7 +64,7 @@ class AttentionFusion(nnx.Module):
         total = betas[0] * parts[0].astype(betas.dtype)
         for beta, part in zip(betas[1:], parts[1:], strict=True):
             total = total + beta * part
-        return checkpoint_name(total, "sf_out")
+        return border(total, "sf_out")
 
     def _means(self, parts: Sequence[jax.Array], targets: jax.Array | None, axis: str | None) -> Sequence[jax.Array]:
         if targets is None:

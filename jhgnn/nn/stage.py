@@ -1,9 +1,13 @@
 """Names the stages of a model, so that the profiler can tell their kernels apart."""
 
 import contextlib
+import contextvars
 from collections.abc import Iterator
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
+
+_barriers = contextvars.ContextVar("jhgnn_stage_barriers", default=False)
 
 
 @contextlib.contextmanager
@@ -18,3 +22,18 @@ def stage(name: str, layer: int | None = None, part: str = "") -> Iterator[None]
     path = "/".join(([] if layer is None else [f"layer{layer}"]) + [name] + ([part] if part else []))
     with jax.named_scope(path):
         yield
+
+
+def border(x: jax.Array, name: str) -> jax.Array:
+    """What a stage hands on, `x` itself: a name for rematerialisation, and under `barriers` a barrier for the compiler."""
+    return checkpoint_name(jax.lax.optimization_barrier(x) if _barriers.get() else x, name)
+
+
+@contextlib.contextmanager
+def barriers() -> Iterator[None]:
+    """Programs traced inside keep XLA from fusing across stage borders, which costs time; for the profiler alone."""
+    token = _barriers.set(True)
+    try:
+        yield
+    finally:
+        _barriers.reset(token)
