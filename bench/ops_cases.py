@@ -1,0 +1,65 @@
+"""The named graphs of `bench.ops`: real ones where the data is, and synthetic ones of telling shapes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bench.semantic_graph_build import TABLE_3, read_graphs
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.semantic_graph_build import build_metapath
+
+MAG = {"num_sources": 1_134_649, "num_targets": 736_389, "num_edges": 7_145_660}
+"""Authors, papers and the writes relation of ogbn-mag."""
+
+NUM_RELATIONS = 90
+
+
+def mag_relation() -> SemanticGraph:
+    """As ogbn-mag's author -> paper: authors by a power law with exponent 2.2, papers by one with 3; ids shuffled."""
+    rng = np.random.default_rng(0)
+    ends = []
+    for count, exponent in ((MAG["num_sources"], 2.2), (MAG["num_targets"], 3.0)):
+        weights = np.arange(1, count + 1) ** (-1.0 / (exponent - 1.0))
+        bounds = np.cumsum(weights)
+        drawn = np.searchsorted(bounds, rng.random(MAG["num_edges"]) * bounds[-1])
+        ends.append(rng.permutation(count)[np.minimum(drawn, count - 1)])
+    return SemanticGraph.from_pairs(*ends, MAG["num_sources"], MAG["num_targets"], "mag")
+
+
+def star() -> SemanticGraph:
+    """A million edges into one of 1,000 targets: one row must not hold up a thread."""
+    senders = np.random.default_rng(0).integers(0, 100_000, 1_000_000)
+    return SemanticGraph.from_pairs(senders, np.zeros(1_000_000, int), 100_000, 1_000, "star")
+
+
+def chain() -> SemanticGraph:
+    """300,000 nodes, each with the one before: all overhead of rows, no reuse."""
+    nodes = np.arange(300_000)
+    return SemanticGraph.from_pairs(nodes[:-1], nodes[1:], 300_000, 300_000, "chain")
+
+
+def small_relations() -> list[SemanticGraph]:
+    """90 relations of 2,000 edges among 1,000 nodes: all overhead of calls."""
+    rng = np.random.default_rng(0)
+    return [
+        SemanticGraph.from_pairs(rng.integers(0, 1000, 2000), rng.integers(0, 1000, 2000), 1000, 1000, f"r{i}")
+        for i in range(NUM_RELATIONS)
+    ]
+
+
+def cases(data_root: Path) -> Iterator[tuple[str, Callable[[], list[SemanticGraph]]]]:
+    """(name, what builds its graphs), Table 3 first where the data is."""
+    if data_root.is_dir():
+        heterographs = read_graphs(data_root)
+        for dataset, metapaths in TABLE_3.items():
+            graph = heterographs[dataset]
+            for text in metapaths:
+                yield (
+                    f"{dataset}_{text}",
+                    lambda graph=graph, text=text: [build_metapath(graph, graph.schema.metapath(text))],
+                )
+    yield "mag_writes", lambda: [mag_relation()]
+    yield "star", lambda: [star()]
+    yield "chain", lambda: [chain()]
+    yield "90_relations", small_relations
