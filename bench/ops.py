@@ -278,7 +278,7 @@ def feature_rows(data_root: Path, options: argparse.Namespace) -> list[dict[str,
                 if name != "native" or native.available()
             }
             if matrix.num_rows * matrix.num_columns <= LARGEST_DENSE_PAIRS:
-                dense = jnp.asarray(features.toarray(), jnp.float32)
+                dense = jnp.asarray(features.toarray(), jnp.float32)  # type: ignore[union-attr]
                 contenders["dense"] = compiled(lambda x, w, g: (x @ w, x.T @ g), dense, weight, cotangent)
             row: dict[str, object] = {
                 "case": f"{dataset}_{node_type}",
