@@ -1,5 +1,6 @@
 """Runs a recipe's training step under the profiler and saves what the analysis reads: traces, programs, facts."""
 
+import contextlib
 import dataclasses
 import json
 import statistics
@@ -84,7 +85,13 @@ def capture(
     save_program(folder, "step", programs.step)
     save_program(folder, "inference", inference)
     facts = _facts(config, problem) | {"sgb_s": sgb_s, "compile_s": programs.compile_s}
-    facts |= _measure(folder, problem, config, programs.step, warm_up, steps)
+    variants = {folder: programs.step}
+    if with_barriers:
+        with barriers():
+            variants[folder / "barriers"] = loop.compile_programs(problem, config).step
+    untraced = _untraced(problem, config, list(variants.values()), warm_up)
+    facts |= {"warm_up_steps": warm_up, "untraced_s": untraced[0]}
+    facts |= _traced(folder, problem, config, programs.step, steps)
     facts |= {"step_memory": _memory_stats(programs.step), "inference_memory": _memory_stats(inference)}
     facts |= {"inference_s": _inference_s(problem, config, inference, warm_up, steps)}
     facts |= {"xla_cost": _xla_cost(programs.step), "ceilings": measure_ceilings()}
@@ -92,17 +99,17 @@ def capture(
     if with_barriers:
         below = folder / "barriers"
         below.mkdir(exist_ok=True)
-        with barriers():
-            barred = loop.compile_programs(problem, config)
-        save_program(below, "step", barred.step)
-        measured = _measure(below, problem, config, barred.step, warm_up, steps)
-        write_json(below / "capture.json", facts | measured | {"step_memory": _memory_stats(barred.step)})
+        save_program(below, "step", variants[below])
+        measured = _traced(below, problem, config, variants[below], steps)
+        memory = {"step_memory": _memory_stats(variants[below]), "untraced_s": untraced[1]}
+        write_json(below / "capture.json", facts | measured | memory)
     return Capture(folder, facts)
 
 
 def save_program(folder: Path, name: str, program: Compiled) -> None:
     """Saves a compiled program as text and proto, and its buffer assignment where XLA gives one."""
-    module = program.call.runtime_executable().hlo_modules()[0]
+    executable: Any = program.call.runtime_executable()
+    module = executable.hlo_modules()[0]
     proto = module.as_serialized_hlo_module_proto()
     write_text(folder / f"{name}.hlo.txt", program.call.as_text() or module.to_string())
     temporary = folder / f".{name}.hlo.pb.tmp"
@@ -115,38 +122,48 @@ def save_program(folder: Path, name: str, program: Compiled) -> None:
         write_text(folder / f"{name}.buffers.json", json.dumps(rows, separators=(",", ":")))
 
 
-def _measure(
-    folder: Path, problem: Problem, config: Config, step: Compiled, warm_up: int, steps: int
-) -> dict[str, Any]:
-    """Runs the step: warm-up, then untraced, then traced."""
-    params = init_params(config.model, problem.spec, config.run.seed)
-    state = init_state(params, make_optimizer(config.training), config.run.seed)
+def _untraced(problem: Problem, config: Config, programs: list[Compiled], warm_up: int) -> list[list[float]]:
+    """Seconds of every program's steps without a trace; the programs take turns, so that noise meets all of them."""
     arguments = (problem.inputs, problem.labels, problem.splits["train"])
-    untraced, traced = [], []
+    states = [_start(problem, config) for _ in programs]
+    times: list[list[float]] = [[] for _ in programs]
     for number in range(warm_up + UNTRACED_STEPS):
-        start = time.perf_counter()
-        state, report = step(state, *arguments)
-        jax.block_until_ready((state, report))
-        if number >= warm_up:
-            untraced.append(time.perf_counter() - start)
+        for index, program in enumerate(programs):
+            start = time.perf_counter()
+            states[index], report = program(states[index], *arguments)
+            jax.block_until_ready((states[index], report))
+            if number >= warm_up:
+                times[index].append(time.perf_counter() - start)
+    return times
+
+
+def _traced(folder: Path, problem: Problem, config: Config, step: Compiled, steps: int) -> dict[str, Any]:
+    """Traces steps, after one that warms the caches again."""
+    arguments = (problem.inputs, problem.labels, problem.splits["train"])
+    state, report = step(_start(problem, config), *arguments)
+    jax.block_until_ready((state, report))
+    seconds = []
     with _tracing(folder, host_level=2):
         for number in range(steps):
             start = time.perf_counter()
             with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
                 state, report = step(state, *arguments)
                 jax.block_until_ready((state, report))
-            traced.append(time.perf_counter() - start)
-    return {"untraced_s": untraced, "traced_s": traced, "warm_up_steps": warm_up, "loss": float(report.loss)}
+            seconds.append(time.perf_counter() - start)
+    return {"traced_s": seconds, "loss": float(report.loss)}
 
 
-class _tracing(jax.profiler.trace):  # noqa: N801  a context manager, named as the one that it narrows
-    """`jax.profiler.trace` without Python frames; level 2 records the ops of XLA:CPU, level 1 annotations alone."""
+def _start(problem: Problem, config: Config) -> Any:
+    params = init_params(config.model, problem.spec, config.run.seed)
+    return init_state(params, make_optimizer(config.training), config.run.seed)
 
-    def __init__(self, folder: Path, host_level: int) -> None:
-        options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0
-        options.host_tracer_level = host_level
-        super().__init__(str(folder), profiler_options=options)
+
+def _tracing(folder: Path, host_level: int) -> contextlib.AbstractContextManager[None]:
+    """A trace without Python frames; level 2 records the ops of XLA:CPU, level 1 annotations alone."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = host_level
+    return jax.profiler.trace(str(folder), profiler_options=options)
 
 
 def _compile_inference(problem: Problem, config: Config, programs: loop.Programs) -> Compiled:

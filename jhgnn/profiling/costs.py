@@ -1,8 +1,8 @@
 """Operations and bytes of one execution of an HLO op, from its shapes, by the rules of XLA's own cost model.
 
-XLA gives its cost analysis for a whole program; by op it has to be rebuilt. The rules are XLA's (`HloCostAnalysis`):
-an element-wise op costs one operation an element, transcendentals are counted apart, a dot 2 M N K, a reduce one for each
-element that it takes in; bytes are operands plus results at the border of a fusion, and of an operand that is only
+XLA gives its costs for a whole program; by op they have to be rebuilt. The rules are XLA's (`HloCostAnalysis`):
+an element-wise op costs one operation an element, transcendentals are counted apart, a dot 2 M N K, a reduce one for
+each element that it takes in; bytes are operands plus results at the border of a fusion, and of an operand that is only
 sliced or gathered from, what is read of it. Integer arithmetic (the dropout hash) is kept apart from FLOPs.
 Our native kernels, whose insides XLA does not see, have formulas of their own, counted in their source.
 """
@@ -160,7 +160,7 @@ def _attention_forward(computation: Computation, call: Instruction) -> Cost:
 
 
 def _attention_backward(computation: Computation, call: Instruction) -> Cost:
-    """An edge and head: its weight (two products, two choices), two weighted rows (4 D) and the logit's gradient (4)."""
+    """An edge and head: its weight (two products, two choices), two weighted rows (4 D), the logit's gradient (4)."""
     _, indices, z, *_ = computation.operands(call)
     edges, (heads, width) = indices.size, z.arrays[0].dims[1:]
     sources, targets = z.arrays[0].dims[0], call.arrays[2].dims[0]

@@ -107,7 +107,7 @@ class Module:
 
     @functools.cached_property
     def executed(self) -> dict[str, Computation]:
-        """Computations whose instructions run as ops of their own, so not those inside fusions and reducers; by name."""
+        """Computations whose instructions run as ops of their own, so not those of fusions and reducers; by name."""
         found, todo = {self.entry.name: self.entry}, [self.entry]
         while todo:
             for instruction in todo.pop().instructions.values():
@@ -161,7 +161,8 @@ def parse(text: str, where: str = "HLO text") -> Module:
         raise InputError(f"{where}: not HLO text: it starts with {text[:30]!r}, not 'HloModule NAME'")
     computations: dict[str, Computation] = {}
     entry: str | None = None
-    name, instructions = "", {}
+    name = ""
+    instructions: dict[str, Instruction] = {}
     for line in text.splitlines():
         if opening := _COMPUTATION.match(line):
             name, instructions = opening.group(2), {}

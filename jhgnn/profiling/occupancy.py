@@ -9,7 +9,8 @@ Each instant of the step's window goes, in equal shares, to
 """
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from jhgnn.profiling.xplane import Span, Trace, leaves
 
@@ -26,10 +27,10 @@ class StepTimes:
     """
 
     wall_s: float
-    ops: Counter[str]
-    host: Counter[str]
-    hidden: Counter[str]
-    idle: Counter[str]
+    ops: Mapping[str, float]
+    host: Mapping[str, float]
+    hidden: Mapping[str, float]
+    idle: Mapping[str, float]
 
 
 def step_times(trace: Trace) -> list[StepTimes]:
@@ -59,8 +60,8 @@ def _divide(step: Span, pieces: list[tuple[Span, int]]) -> StepTimes:
         edges.append((min(span.end_ns, step.end_ns), 0, span.name, level))  # ends sort before starts
     edges.sort()
     active: list[Counter[str]] = [Counter(), Counter(), Counter()]
-    parts: list[Counter[str]] = [Counter(), Counter(), Counter()]
-    hidden: Counter[str] = Counter()
+    parts: list[dict[str, float]] = [defaultdict(float) for _ in range(3)]
+    hidden: dict[str, float] = defaultdict(float)
     nobody: list[tuple[float, float]] = []
     first_op, last_op = step.end_ns, step.start_ns
     position = step.start_ns
@@ -81,14 +82,16 @@ def _divide(step: Span, pieces: list[tuple[Span, int]]) -> StepTimes:
             active[level][name] += 1 if starts else -1
             if active[level][name] == 0:
                 del active[level][name]
-    idle: Counter[str] = Counter(launch=0.0, gaps=0.0, finish=0.0)
+    idle = {"launch": 0.0, "gaps": 0.0, "finish": 0.0}
     for start, end in nobody:
         idle["launch" if end <= first_op else "finish" if start >= last_op else "gaps"] += end - start
-    ops = parts[0] + parts[1]
+    ops = dict(parts[0])
+    for op, value in parts[1].items():
+        ops[op] = ops.get(op, 0.0) + value
     return StepTimes(
         (step.end_ns - step.start_ns) / 1e9, _seconds(ops), _seconds(parts[2]), _seconds(hidden), _seconds(idle)
     )
 
 
-def _seconds(nanoseconds: Counter[str]) -> Counter[str]:
-    return Counter({name: value / 1e9 for name, value in nanoseconds.items()})
+def _seconds(nanoseconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: value / 1e9 for name, value in nanoseconds.items()}

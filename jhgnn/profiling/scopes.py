@@ -12,7 +12,7 @@
 
 import dataclasses
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from typing import Literal
 
@@ -50,8 +50,11 @@ class Attribution:
 
     @property
     def crosses(self) -> bool:
-        """Whether the op does work of several stages or directions."""
-        return len({(scope.stage, scope.direction) for scope in self.shares}) > 1
+        """Whether more than 1 % of the op's work is of another stage or direction than the main one."""
+        by_stage: dict[tuple[str, str], float] = defaultdict(float)
+        for scope, share in self.shares.items():
+            by_stage[scope.stage, scope.direction] += share
+        return bool(by_stage) and max(by_stage.values()) < 0.99
 
     @property
     def main(self) -> Scope | None:
@@ -145,7 +148,7 @@ def _shares(module: Module, instruction: Instruction, parts: Collection[str]) ->
     own = parse_scope(instruction.op_name, parts)
     if instruction.opcode != "fusion":
         return {own: 1.0} if own else {}
-    weights: Counter[Scope] = Counter()
+    weights: dict[Scope, float] = defaultdict(float)
     for computation, inner in module.inside(instruction):
         scope = parse_scope(inner.op_name, parts)
         if scope is not None:
@@ -169,7 +172,7 @@ def _inferred(
     else:
         caller = module.callers.get(computation.name)
         found = [caller.name] if caller is not None and caller.name in named else []
-    shares: Counter[Scope] = Counter()
+    shares: dict[Scope, float] = defaultdict(float)
     for name in found:
         for scope, share in named[name].items():
             direction = own if own and scope.stage != "PU" else scope.direction

@@ -1,7 +1,7 @@
 """Reads a profiler trace (`.xplane.pb`) into what the analysis needs: steps, and what each thread did when.
 
-XLA:CPU writes one event for every op (`hlo_op`) on the thread that starts it. An op that runs in parallel hands closures
-to a pool; `ThreadpoolListener::Record` marks where one is handed over, `StartRegion` and `StopRegion` where a thread of
+XLA:CPU writes one event for every op (`hlo_op`) on the thread that starts it. An op that runs in parallel hands
+closures to a pool; `ThreadpoolListener::Record` marks where one is handed over, `StartRegion` and `StopRegion` where a thread of
 the pool runs it. So every busy moment of every thread belongs to the op whose event or closure it lies in.
 """
 
@@ -64,7 +64,8 @@ def find_trace(folder: Path) -> Path:
     """
     if folder.is_file():
         return folder
-    found = sorted(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
+    below = folder / "plugins" if (folder / "plugins").is_dir() else folder
+    found = sorted(below.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
     if not found:
         raise InputError(f"trace {folder}: no .xplane.pb file below it; name a folder written by jhgnn.profile")
     return found[-1]
