@@ -1,0 +1,220 @@
+"""The same model, weights and data in jhgnn, DGL and PyG: `python -m bench.compare`.
+
+Creates the peers' environment where there is none, times every case in interleaved rounds of one process a framework,
+writes `bench/results/compare-MACHINE.json` after every case, and draws `docs/comparison.md` from it. Interrupted, the
+same command resumes. `--check` instead compares the stored result with the run before.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.comparison.cases import CASES, DATA_ROOT, DATASETS, ROOT, Case
+from bench.comparison.environment import create_peers, machine, missing, slug
+from bench.comparison.measure import DEFAULT_VARIANTS, PEERS, Bench, Clock, chosen_columns
+from bench.comparison.protocol import WorkerError
+from bench.comparison.results import Results, slower
+
+QUICK_BUDGET_S, BUDGET_S = 7 * 60.0, 36 * 60.0
+"""Both leave time for the tables and for a fresh environment's first imports."""
+
+ACCURACY_SHARE = 0.25
+"""Of the budget, kept for accuracy where figures of it are still missing."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="default variants only, three rounds, no cold starts")
+    parser.add_argument("--fresh", action="store_true", help="do not resume an unfinished run")
+    parser.add_argument("--cases", nargs="*", help="only these, such as han-acm")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds of the accuracy figures")
+    parser.add_argument("--accuracy-only", action="store_true", help="only fill accuracy, with no time budget")
+    parser.add_argument("--machine", help="name in the result's file; by default the processor's")
+    parser.add_argument("--output", type=Path, help="result file; by default bench/results/compare-MACHINE.json")
+    parser.add_argument("--budget", type=float, help="seconds after which no further measurement starts")
+    parser.add_argument("--check", action="store_true", help="flag what became slower than in the run before; exit 1")
+    parser.add_argument("--against", type=Path, help="with --check: compare with this result file instead")
+    parser.add_argument("--tables", action="store_true", help="only draw docs/comparison.md from the stored result")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    described = machine()
+    path = options.output or ROOT / "bench" / "results" / f"compare-{options.machine or slug(described)}.json"
+    results = Results(path)
+    if options.check:
+        return check(results, options.against)
+    if not options.tables:
+        wanted = [case for case in CASES if not options.cases or case.name in options.cases]
+        measure(results, wanted, options, described)
+    draw(results)
+    return 0
+
+
+def check(results: Results, against: Path | None) -> int:
+    """Exit code 1 where a cell became slower, 2 where there is nothing to compare."""
+    before = Results(against).data.get("cells") if against else results.data.get("previous")
+    if not results.data.get("cells") or not before:
+        print(f"error: {against or results.path}: no earlier run to compare with", file=sys.stderr)
+        return 2
+    found = slower(results.data["cells"], before)
+    say("\n".join(found) if found else "no cell became slower by more than noise")
+    return 1 if found else 0
+
+
+def measure(results: Results, wanted: list[Case], options: argparse.Namespace, described: dict[str, Any]) -> None:
+    """Fills the result file."""
+    budget_s = options.budget or (QUICK_BUDGET_S if options.quick else BUDGET_S)
+    clock = Clock(1e6 if options.accuracy_only else budget_s)
+    problems = create_peers()
+    absent = {peer: missing(peer) for peer in PEERS}
+    for peer, why in absent.items():
+        if why:
+            absent[peer] = "; ".join([why, *problems])
+            say(f"{peer} is left out: {absent[peer]}")
+    threads = described["cores"]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    header = {
+        "machine": described,
+        "settings": {"quick": options.quick, "cases": [case.name for case in wanted], "threads": threads},
+        "commit": commit.stdout.strip(),
+        "missing": absent,
+    }
+    folder = ROOT / "build" / "compare"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not options.accuracy_only:
+        if results.begin(header, fresh=options.fresh):
+            say(f"resumed: {len(results.data['cells'])} of {len(wanted)} cases are done")
+        kept_s = 0.0 if options.quick or accuracy_done(results, wanted, absent, options.seeds) else ACCURACY_SHARE
+        timing = Clock(budget_s * (1 - kept_s))
+        for case in wanted:
+            if case.name in results.data["cells"]:
+                continue
+            if not (DATA_ROOT / DATASETS[case.dataset][1]).is_dir():
+                say(f"{case.name}: no data at {DATA_ROOT / DATASETS[case.dataset][1]}; set JHGNN_DATA_ROOT")
+                continue
+            if timing.left_s < 20:
+                say(f"{case.name}: not measured, the time budget is spent; run the same command again")
+                continue
+            results.data["cells"][case.name] = measure_case(
+                Bench(case, folder, timing, threads), absent, quick=options.quick
+            )
+            results.save()
+    if not options.quick:
+        fill_accuracy(results, wanted, absent, options.seeds, folder, clock, threads)
+    if not options.accuracy_only:
+        results.data["complete"] = all(case.name in results.data["cells"] for case in wanted)
+    results.save()
+
+
+def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[str, Any]:
+    """All columns of one case."""
+    case, tried = bench.case, {}
+    if not quick:
+        for peer in PEERS:
+            if not absent[peer]:
+                try:
+                    tried[peer] = bench.probe(peer)
+                except WorkerError as error:
+                    tried[peer] = {"all": {"failed": str(error)}}
+    columns = chosen_columns(case, tried, absent, say)
+    if quick:
+        columns.pop("jhgnn-dense", None)
+    cells = bench.interleave(columns, rounds=3 if quick else 5)
+    for name, (framework, variant) in columns.items():
+        if not quick and "epoch_ms" in cells[name] and not name.endswith("-dense"):
+            try:
+                cells[name] |= bench.cold(framework, variant, cells[name])
+            except WorkerError as error:
+                cells[name]["cold_not_run"] = str(error)
+        if framework in tried:
+            cells[name]["tried"] = tried[framework]
+    for peer, why in absent.items():
+        if why:
+            cells[peer] = {"missing": why}
+    shown = [
+        f"{name} {cell['epoch_ms']:.1f} ms" if "epoch_ms" in cell else f"{name}: {cell['missing']}"
+        for name, cell in cells.items()
+    ]
+    say(f"{case.name}: {', '.join(shown)}")
+    return cells
+
+
+def columns_of(absent: dict[str, str]) -> list[str]:
+    return ["jhgnn", *(peer for peer in PEERS if not absent[peer])]
+
+
+def accuracy_done(results: Results, wanted: list[Case], absent: dict[str, str], seeds: int) -> bool:
+    stored = results.data.get("accuracy", {})
+    return all(
+        str(seed) in stored.get(case.name, {}).get(framework, {})
+        for case in wanted
+        for framework in columns_of(absent)
+        for seed in range(seeds)
+    )
+
+
+def fill_accuracy(
+    results: Results,
+    wanted: list[Case],
+    absent: dict[str, str],
+    seeds: int,
+    folder: Path,
+    clock: Clock,
+    threads: int,
+) -> None:
+    """Trains what is still missing, quickest epochs first, one seed of everything before the next seed."""
+    stored = results.data.setdefault("accuracy", {})
+    cells = results.data.get("cells", {})
+
+    def epoch_ms(case: Case, framework: str) -> float:
+        return float(cells.get(case.name, {}).get(framework, {}).get("epoch_ms", 1e3))
+
+    pairs = sorted(
+        ((case, framework) for case in wanted for framework in columns_of(absent)), key=lambda pair: epoch_ms(*pair)
+    )
+    for seed in range(seeds):
+        for case, framework in pairs:
+            found = stored.setdefault(case.name, {}).setdefault(framework, {})
+            if str(seed) in found:
+                continue
+            # At most 200 epochs, each with an evaluation of about a third of its cost.
+            if clock.left_s < 20 + 0.3 * epoch_ms(case, framework):
+                continue
+            cell = cells.get(case.name, {}).get(framework, {})
+            variant = cell.get("variant", DEFAULT_VARIANTS[framework, case.model])
+            try:
+                found[str(seed)] = Bench(case, folder, clock, threads).accuracy(framework, variant, seed)
+            except WorkerError as error:
+                say(f"{case.name} {framework} seed {seed}: {error}")
+                continue
+            say(f"{case.name} {framework} seed {seed}: test micro-F1 {found[str(seed)]['test_micro_f1']:.4f}")
+            results.save()
+
+
+def draw(results: Results) -> None:
+    """Tables and plot."""
+    from bench.comparison.report import draw_plot, write_tables
+
+    if not results.data.get("cells"):
+        say("nothing measured yet: no tables drawn")
+        return
+    draw_plot(results.data, ROOT / "docs" / "images" / "comparison-epochs.png")
+    write_tables(results.data, ROOT / "docs" / "comparison.md", os.path.relpath(results.path, ROOT))
+    say(f"wrote {os.path.relpath(results.path, ROOT)} and docs/comparison.md")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,235 @@
+"""Measures one case: variants probed, then every framework in a process of its own, in interleaved rounds."""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.comparison.cases import ROOT, TARGET_F1, Case, export, read_dataset, recipe, settings
+from bench.comparison.environment import peers_python
+from bench.comparison.protocol import Worker, WorkerError
+from bench.comparison.results import spread
+from jhgnn.config import to_toml
+
+PEERS = ("dgl", "pyg")
+DEFAULT_VARIANTS = {
+    ("jhgnn", "han"): "auto",
+    ("jhgnn", "rgcn"): "auto",
+    ("jhgnn", "rgat"): "auto",
+    ("dgl", "han"): "GATConv",
+    ("dgl", "rgcn"): "HeteroGraphConv(GraphConv)",
+    ("dgl", "rgat"): "HeteroGraphConv(GATConv)",
+    ("pyg", "han"): "HANConv, EdgeIndex",
+    ("pyg", "rgcn"): "HeteroConv(Linear + SimpleConv), sparse adjacency",
+    ("pyg", "rgat"): "HeteroConv(GATConv), EdgeIndex",
+}
+LEAST_EPOCHS, MOST_EPOCHS = 3, 60
+COLD_EPOCHS = 100
+COLD_LIMIT_S = 60.0
+"""Cold starts expected to last longer are not run: the report then gives their parts instead."""
+
+
+class Clock:
+    """What is left of the time budget."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._end = time.monotonic() + budget_s
+
+    @property
+    def left_s(self) -> float:
+        return self._end - time.monotonic()
+
+    def limit(self, most_s: float) -> float:
+        """A time limit for one request.
+
+        Raises:
+            WorkerError: the budget is spent.
+        """
+        if self.left_s <= 1.0:
+            raise WorkerError("time budget spent")
+        return min(most_s, self.left_s)
+
+
+class Bench:
+    """One case with its files."""
+
+    def __init__(self, case: Case, folder: Path, clock: Clock, threads: int) -> None:
+        self.case, self.clock, self.threads = case, clock, threads
+        self.folder = folder / case.name
+        self.log = folder / f"{case.name}.log"
+        config, graph = recipe(case), read_dataset(case.dataset)
+        export(graph, config, self.folder)
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings(graph, config)))
+        self.recipe = self.folder / "recipe.toml"
+        self.recipe.write_text(to_toml(config), encoding="utf-8")
+
+    def start(self, framework: str) -> tuple[Worker, dict[str, Any]]:
+        """A worker that has read the graph, and what it said; `start_s` counts from the command."""
+        environment = {"OMP_NUM_THREADS": str(self.threads), "DGLBACKEND": "pytorch"}
+        if framework == "jhgnn":
+            command = [Path(sys.executable), "-m", "bench.comparison.jhgnn_worker"]
+            extra: dict[str, Any] = {"recipe": str(self.recipe)}
+        else:
+            command = [peers_python(), "-W", "ignore", "-m", "bench.peers.worker"]
+            environment["PYTHONPATH"] = os.pathsep.join(
+                filter(None, [str(ROOT), os.environ.get("JHGNN_PEERS_PYTHONPATH", "")])
+            )
+            extra = {}
+        start = time.perf_counter()
+        worker = Worker(command, ROOT, environment, self.log)
+        try:
+            opened = worker.ask(
+                "open",
+                timeout_s=self.clock.limit(120),
+                framework=framework,
+                folder=str(self.folder),
+                settings=self.settings,
+                threads=self.threads,
+                **extra,
+            )
+        except WorkerError:
+            worker.close()
+            raise
+        return worker, opened | {"start_s": time.perf_counter() - start}
+
+    def probe(self, framework: str) -> dict[str, Any]:
+        """Tries every variant of a peer: the quicker of two epochs after the first, or why there is none."""
+        worker, opened = self.start(framework)
+        worker.close()
+        tried: dict[str, Any] = {}
+        best = float("inf")
+        for variant in opened["variants"]:
+            entry: dict[str, Any] = {"features": opened["features"][variant]}
+            tried[variant] = entry
+            worker = None
+            try:
+                worker, _ = self.start(framework)
+                worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
+                # Compiling may take long; an epoch that takes ten times the best one's need not end.
+                first = worker.ask("epochs", timeout_s=self.clock.limit(max(90.0, 10 * min(best, 60.0))), count=1)
+                entry["first_epoch_s"] = first["epochs"][0]["epoch_s"]
+                count = 1 if entry["first_epoch_s"] > 5.0 else 3
+                later = worker.ask("epochs", timeout_s=self.clock.limit(120), count=count)
+                entry["epoch_ms"] = 1e3 * min(each["epoch_s"] for each in later["epochs"])
+                best = min(best, entry["epoch_ms"] / 1e3)
+            except WorkerError as error:
+                entry["failed"] = str(error)
+            finally:
+                if worker is not None:
+                    worker.close()
+        return tried
+
+    def interleave(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
+        """Times columns (name -> framework, variant) in interleaved rounds, and reads their memory at the end."""
+        workers: dict[str, Worker] = {}
+        cells: dict[str, dict[str, Any]] = {}
+        epochs: dict[str, list[dict[str, float]]] = {name: [] for name in columns}
+        per_round: dict[str, int] = {}
+
+        def drop(name: str, error: WorkerError) -> None:
+            cells[name] = {"variant": columns[name][1], "missing": str(error)}
+            if name in workers:
+                workers.pop(name).close()
+
+        try:
+            for name, (framework, variant) in columns.items():
+                try:
+                    worker, opened = self.start(framework)
+                    workers[name] = worker
+                    built = worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
+                    first = worker.ask("epochs", timeout_s=self.clock.limit(300), count=1)["epochs"][0]["epoch_s"]
+                    second = worker.ask("epochs", timeout_s=self.clock.limit(120), count=1)["epochs"][0]["epoch_s"]
+                    per_round[name] = max(1, min(MOST_EPOCHS // rounds, int(1.0 / second)))
+                    cells[name] = {"variant": variant, "features": opened["features"][variant]}
+                    cells[name] |= {key: opened[key] for key in ("start_s", "import_s", "read_s", "versions", "device")}
+                    cells[name] |= built | {"first_epoch_s": first}
+                except WorkerError as error:
+                    drop(name, error)
+            for number in range(rounds):
+                for name in list(workers):
+                    count = max(per_round[name], -(-LEAST_EPOCHS // rounds))
+                    if number >= LEAST_EPOCHS and self.clock.left_s < 30:
+                        continue
+                    try:
+                        answer = workers[name].ask("epochs", timeout_s=self.clock.limit(180), count=count)
+                        epochs[name] += answer["epochs"]
+                    except WorkerError as error:
+                        drop(name, error)
+            for name in list(workers):
+                try:
+                    cells[name] |= self._summary(workers[name], columns[name][0], epochs[name])
+                except WorkerError as error:
+                    drop(name, error)
+        finally:
+            for worker in workers.values():
+                worker.close()
+        return cells
+
+    def _summary(self, worker: Worker, framework: str, epochs: list[dict[str, float]]) -> dict[str, Any]:
+        """Medians, spread, the forward share and memory."""
+        times = [each["epoch_s"] for each in epochs]
+        median_s = statistics.median(times)
+        cell = {"epoch_ms": 1e3 * median_s, "spread": spread(times), "epochs_timed": len(times)}
+        cell |= worker.ask("memory", timeout_s=30)
+        if framework == "jhgnn":  # after the memory was read: this compiles a second program
+            count = max(3, min(20, int(1.0 / median_s)))
+            forward = worker.ask("forward", timeout_s=self.clock.limit(120), count=count)["forward_s"]
+            cell["forward_ms"] = 1e3 * statistics.median(forward)
+            cell["backward_ms"] = cell["epoch_ms"] - cell["forward_ms"]
+        else:
+            for part in ("forward", "backward", "update"):
+                cell[f"{part}_ms"] = 1e3 * statistics.median(each[f"{part}_s"] for each in epochs)
+        return cell
+
+    def cold(self, framework: str, variant: str, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """Seconds from the command to the end of 100 epochs, everything included; or why they were not run."""
+        expected = cell["start_s"] + cell["sgb_s"] + cell["first_epoch_s"] + COLD_EPOCHS * cell["epoch_ms"] / 1e3
+        if expected > COLD_LIMIT_S:
+            return {"cold_not_run": f"expected to last {expected:.0f} s, over the limit of {COLD_LIMIT_S:.0f} s"}
+        start = time.perf_counter()
+        worker, _ = self.start(framework)
+        try:
+            worker.ask("build", timeout_s=self.clock.limit(120), variant=variant, seed=0)
+            worker.ask("epochs", timeout_s=self.clock.limit(2 * COLD_LIMIT_S), count=COLD_EPOCHS)
+            return {"cold_s": time.perf_counter() - start}
+        finally:
+            worker.close()
+
+    def accuracy(self, framework: str, variant: str, seed: int) -> dict[str, Any]:
+        """Trains one seed by the recipe."""
+        worker, _ = self.start(framework)
+        try:
+            worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=seed)
+            target = TARGET_F1[self.case.dataset]
+            found = worker.ask("train", timeout_s=self.clock.limit(7200), target_f1=target)
+        finally:
+            worker.close()
+        return found | {"variant": variant, "target_f1": target}
+
+
+def chosen_columns(
+    case: Case, tried: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str], say: Callable[[str], None]
+) -> dict[str, tuple[str, str]]:
+    """The columns to time: ours, each peer's quickest variant, and the quickest with dense features where it is another.
+
+    A peer whose variants were not probed uses its default one.
+    """
+    columns = {"jhgnn": ("jhgnn", "auto")}
+    if case.dataset != "aifb":  # which has no features
+        columns["jhgnn-dense"] = ("jhgnn", "dense features")
+    for peer in PEERS:
+        if missing[peer]:
+            continue
+        probed = {name: entry for name, entry in tried.get(peer, {}).items() if "epoch_ms" in entry}
+        if not probed:
+            columns[peer] = (peer, DEFAULT_VARIANTS[peer, case.model])
+            continue
+        columns[peer] = (peer, min(probed, key=lambda name: probed[name]["epoch_ms"]))
+        dense = [name for name in probed if probed[name]["features"] == "dense"]
+        if dense and probed[columns[peer][1]]["features"] != "dense":
+            columns[f"{peer}-dense"] = (peer, min(dense, key=lambda name: probed[name]["epoch_ms"]))
+    return columns

@@ -1,0 +1,213 @@
+"""Tables and plot of a stored result, for docs/comparison.md."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
+DENSE = {"jhgnn-dense": "jhgnn", "dgl-dense": "DGL", "pyg-dense": "PyG"}
+Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def write_tables(data: Mapping[str, Any], page: Path, source: str) -> None:
+    """Replaces what stands between the page's markers; the rest is written by hand."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    body = "\n\n".join(section for section in sections(data, source) if section)
+    temporary = page.with_name(f".{page.name}.tmp")
+    temporary.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
+    temporary.replace(page)
+
+
+def sections(data: Mapping[str, Any], source: str) -> list[str]:
+    """Markdown of every table."""
+    cells: Cells = data["cells"]
+    described = data["machine"]
+    notes = [
+        f"From `{source}`: {described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB; commit"
+        f" {data['commit']}; load average {described['load_average_at_start']} at the start;"
+        f" {'a quick run' if data['settings']['quick'] else 'a whole run'}{'' if data['complete'] else ', unfinished'}."
+    ]
+    notes += [f"{COLUMNS[peer]} is missing: {why}." for peer, why in data["missing"].items() if why]
+    return [
+        " ".join(notes),
+        _versions(cells),
+        "### Epoch, ms (median, half the quartile range)\n\n" + epoch_table(cells),
+        _optional("### Epoch with dense features on every side, ms", dense_table(cells)),
+        "### Forward and backward, ms\n\n" + _table(cells, _split),
+        "### First epoch, compilation included, s\n\n" + _table(cells, _number("first_epoch_s", "{:.2f}")),
+        "### Semantic graph build, s\n\n" + _table(cells, _number("sgb_s", "{:.3f}")),
+        "### Memory: high-water mark of the process, MiB (of which before the semantic graphs)\n\n" + _table(cells, _memory),
+        "### From the command to reading the graph, s (of which imports)\n\n" + _table(cells, _start),
+        _optional("### Cold start: from the command to the end of 100 epochs, s", _table(cells, _cold)),
+        _optional("### Test micro-F1 over seeds, %", accuracy_table(data)),
+        _optional("### Time to the target accuracy, s", target_table(data)),
+        _optional("### Variants tried, ms an epoch", variants_table(cells)),
+    ]
+
+
+def epoch_table(cells: Cells) -> str:
+    """Medians, and the better peer over ours with its geometric mean."""
+    rows, ratios = [], []
+    for case, frameworks in cells.items():
+        row = [case, *(_epoch(frameworks.get(name, {})) for name in COLUMNS)]
+        ours = frameworks.get("jhgnn", {}).get("epoch_ms")
+        theirs = [frameworks[peer]["epoch_ms"] for peer in ("dgl", "pyg") if "epoch_ms" in frameworks.get(peer, {})]
+        if ours and theirs:
+            ratios.append(min(theirs) / ours)
+        rows.append([*row, f"{ratios[-1]:.1f}" if ours and theirs else "-"])
+    if ratios:
+        rows.append(["geometric mean", "", "", "", f"{statistics.geometric_mean(ratios):.1f}"])
+    return _markdown(["case", *COLUMNS.values(), "better peer / jhgnn"], rows)
+
+
+def dense_table(cells: Cells) -> str:
+    """Only cases where ours was timed with dense features; a peer whose best variant is dense counts with that one."""
+    rows, ratios = [], []
+    for case, frameworks in cells.items():
+        ours = frameworks.get("jhgnn-dense", {})
+        if "epoch_ms" not in ours:
+            continue
+        found = {"jhgnn-dense": ours}
+        for peer in ("dgl", "pyg"):
+            best = frameworks.get(peer, {})
+            found[f"{peer}-dense"] = best if best.get("features") == "dense" else frameworks.get(f"{peer}-dense", {})
+        theirs = [found[name]["epoch_ms"] for name in ("dgl-dense", "pyg-dense") if "epoch_ms" in found[name]]
+        if theirs:
+            ratios.append(min(theirs) / ours["epoch_ms"])
+        rows.append([case, *map(_epoch, found.values()), f"{ratios[-1]:.1f}" if theirs else "-"])
+    if ratios:
+        rows.append(["geometric mean", "", "", "", f"{statistics.geometric_mean(ratios):.1f}"])
+    return _markdown(["case", *DENSE.values(), "better peer / jhgnn"], rows) if rows else ""
+
+
+def accuracy_table(data: Mapping[str, Any]) -> str:
+    """Mean and standard deviation, with the number of seeds."""
+    rows = []
+    for case, frameworks in data.get("accuracy", {}).items():
+        row = [case]
+        for name in COLUMNS:
+            scores = [100 * run["test_micro_f1"] for run in frameworks.get(name, {}).values()]
+            spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+            row.append(f"{statistics.fmean(scores):.2f}{spread} ({len(scores)})" if scores else "-")
+        if any(cell != "-" for cell in row[1:]):
+            rows.append(row)
+    return _markdown(["case (seeds in parentheses)", *COLUMNS.values()], rows) if rows else ""
+
+
+def target_table(data: Mapping[str, Any]) -> str:
+    """First epoch plus the median number of epochs to the target times the median epoch; no evaluation in it."""
+    rows = []
+    for case, frameworks in data.get("accuracy", {}).items():
+        row, target = [case], ""
+        for name in COLUMNS:
+            runs = list(frameworks.get(name, {}).values())
+            cell = data["cells"].get(case, {}).get(name, {})
+            target = f"{runs[0]['target_f1']:.2f}" if runs else target
+            reached = [run["epochs_to_target"] for run in runs]
+            if not runs or "epoch_ms" not in cell:
+                row.append("-")
+            elif None in reached:
+                row.append(f"not reached by {reached.count(None)} of {len(reached)} seeds")
+            else:
+                epochs = statistics.median(reached)
+                seconds = cell["first_epoch_s"] + (epochs - 1) * cell["epoch_ms"] / 1e3
+                row.append(f"{seconds:.2f} ({epochs:.0f} epochs)")
+        if any(text != "-" for text in row[1:]):
+            rows.append([*row, target])
+    return _markdown(["case", *COLUMNS.values(), "validation micro-F1"], rows) if rows else ""
+
+
+def variants_table(cells: Cells) -> str:
+    """Every variant of the peers, the chosen one marked."""
+    rows = []
+    for case, frameworks in cells.items():
+        for peer in ("dgl", "pyg"):
+            cell = frameworks.get(peer, {})
+            for variant, entry in cell.get("tried", {}).items():
+                figure = f"{entry['epoch_ms']:.1f}" if "epoch_ms" in entry else f"failed: {entry.get('failed', 'unknown')}"
+                chosen = " **(counts)**" if variant == cell.get("variant") else ""
+                rows.append([case, COLUMNS[peer], variant + chosen, figure.replace("|", "/")])
+    return _markdown(["case", "framework", "variant", "probe"], rows) if rows else ""
+
+
+def draw_plot(data: Mapping[str, Any], path: Path) -> None:
+    """Epoch times as bars on a logarithmic axis."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    cases = list(data["cells"])
+    figure, axis = plt.subplots(figsize=(10, 3.8), layout="constrained")
+    for offset, (name, label) in enumerate(COLUMNS.items()):
+        points = [
+            (index + (offset - 1) * 0.27, data["cells"][case][name]["epoch_ms"])
+            for index, case in enumerate(cases)
+            if "epoch_ms" in data["cells"][case].get(name, {})
+        ]
+        if points:
+            axis.bar(*zip(*points, strict=True), width=0.25, label=label)
+    axis.set_yscale("log")
+    axis.set_ylabel("ms an epoch")
+    axis.set_xticks(range(len(cases)), cases, rotation=30, ha="right")
+    axis.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.tmp.png")
+    figure.savefig(temporary, dpi=110)
+    plt.close(figure)
+    temporary.replace(path)
+
+
+def _versions(cells: Cells) -> str:
+    found: dict[str, str] = {}
+    for frameworks in cells.values():
+        for cell in frameworks.values():
+            found |= cell.get("versions", {})
+    return "Versions: " + ", ".join(f"{name} {version}" for name, version in found.items()) + "."
+
+
+def _epoch(cell: Mapping[str, Any]) -> str:
+    if "epoch_ms" in cell:
+        return f"{cell['epoch_ms']:,.1f} ± {cell['epoch_ms'] * cell['spread']:,.1f}"
+    return str(cell.get("missing", "-")).replace("|", "/")
+
+
+def _number(field: str, form: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda cell: form.format(cell[field]) if field in cell else "-"
+
+
+def _split(cell: Mapping[str, Any]) -> str:
+    return f"{cell['forward_ms']:,.1f} + {cell['backward_ms']:,.1f}" if "forward_ms" in cell else "-"
+
+
+def _memory(cell: Mapping[str, Any]) -> str:
+    if "process_peak_bytes" not in cell:
+        return "-"
+    device = f", device {cell['device_peak_bytes'] / 2**20:,.0f}" if cell.get("device_peak_bytes") else ""
+    return f"{cell['process_peak_bytes'] / 2**20:,.0f} ({cell['peak_before_bytes'] / 2**20:,.0f}){device}"
+
+
+def _start(cell: Mapping[str, Any]) -> str:
+    return f"{cell['start_s']:.2f} ({cell['import_s']:.2f})" if "start_s" in cell else "-"
+
+
+def _cold(cell: Mapping[str, Any]) -> str:
+    return f"{cell['cold_s']:.1f}" if "cold_s" in cell else cell.get("cold_not_run", "-")
+
+
+def _table(cells: Cells, show: Callable[[Mapping[str, Any]], str]) -> str:
+    rows = [[case, *(show(frameworks.get(name, {})) for name in COLUMNS)] for case, frameworks in cells.items()]
+    return _markdown(["case", *COLUMNS.values()], rows) if any(cell != "-" for row in rows for cell in row[1:]) else ""
+
+
+def _optional(title: str, table: str) -> str:
+    return f"{title}\n\n{table}" if table else ""
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -1,0 +1,72 @@
+"""The stored results of a machine: written cell by cell, resumed, and compared with the run before."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LEAST_NOISE = 0.10
+"""A slower median is never flagged below this share, whatever the spread within the runs."""
+
+
+class Results:
+    """One JSON file. `cells[CASE][FRAMEWORK]` holds figures; `previous` the cells of the last complete run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data: dict[str, Any] = {}
+        if path.exists():
+            self.data = json.loads(path.read_text(encoding="utf-8"))
+
+    def begin(self, header: dict[str, Any], *, fresh: bool) -> bool:
+        """Starts a run, or resumes one that did not end; whether it resumes.
+
+        A run resumes when its settings are those of the unfinished one. Accuracy does not depend on the machine's
+        load, so figures of earlier runs stay until they are measured again.
+        """
+        resumes = not fresh and not self.data.get("complete", True) and self.data.get("settings") == header["settings"]
+        if not resumes:
+            previous = self.data.get("cells") if self.data.get("complete") else self.data.get("previous")
+            kept = {key: self.data[key] for key in ("accuracy", "parity") if key in self.data}
+            self.data = header | {"cells": {}, "complete": False} | kept
+            if previous:
+                self.data["previous"] = previous
+        self.save()
+        return resumes
+
+    def save(self) -> None:
+        """Replaces the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        temporary.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.path)
+
+
+def spread(values: Sequence[float]) -> float:
+    """Half the range between quartiles, over the median; 0 below two values."""
+    if len(values) < 2:
+        return 0.0
+    quarters = statistics.quantiles(values, n=4, method="inclusive")
+    return (quarters[2] - quarters[0]) / 2 / max(quarters[1], 1e-12)
+
+
+def slower(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """A line for every cell of jhgnn whose median epoch grew by more than noise.
+
+    Noise is three times the spreads of both runs together, at least `LEAST_NOISE`.
+    """
+    found = []
+    for case, frameworks in now.items():
+        for framework, cell in frameworks.items():
+            old = before.get(case, {}).get(framework, {})
+            if not framework.startswith("jhgnn") or "epoch_ms" not in cell or "epoch_ms" not in old:
+                continue
+            noise = max(LEAST_NOISE, 3 * (cell["spread"] ** 2 + old["spread"] ** 2) ** 0.5)
+            growth = cell["epoch_ms"] / old["epoch_ms"] - 1
+            if growth > noise:
+                found.append(
+                    f"{case} {framework}: {cell['epoch_ms']:.2f} ms an epoch, {old['epoch_ms']:.2f} before"
+                    f" (+{growth:.0%}, noise {noise:.0%})"
+                )
+    return found

@@ -1,0 +1,98 @@
+"""A peer's process: `python -m bench.peers.worker`, with `PYTHONPATH` at the repository's root."""
+
+import time
+
+_started = time.perf_counter()
+
+import random  # noqa: E402
+from importlib.metadata import version  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
+from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
+from bench.peers.training import Trainer  # noqa: E402
+from bench.peers.variants import FRAMEWORKS, Built, applicable, build  # noqa: E402
+
+
+class State:
+    """What a request needs from those before it."""
+
+    graph: PlainGraph
+    settings: dict[str, Any]
+    variants: dict[str, Any]
+    trainer: Trainer
+
+
+def open_case(framework: str, folder: str, settings: dict[str, Any], threads: int) -> Answer:
+    """Reads the graph; `import_s` runs from the process's first line to the framework's end of import."""
+    torch.set_num_threads(threads)
+    state.variants = FRAMEWORKS[framework]()[settings["name"]]
+    import_s = time.perf_counter() - _started
+    start = time.perf_counter()
+    state.graph, state.settings = read_graph(Path(folder)), settings
+    fitting = [name for name, variant in state.variants.items() if applicable(variant, state.graph)]
+    versions = {"torch": torch.__version__}
+    versions[framework] = version({"dgl": "dgl", "pyg": "torch-geometric"}[framework])
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {
+        "import_s": import_s,
+        "read_s": time.perf_counter() - start,
+        "variants": fitting,
+        "features": {name: state.variants[name].features for name in fitting},
+        "versions": versions,
+        "device": device,
+    }
+
+
+def build_model(variant: str, seed: int) -> Answer:
+    """Semantic graphs and model."""
+    seed_all(seed)
+    chosen = state.variants[variant]
+    before = process_peak_bytes()
+    start = time.perf_counter()
+    graphs = chosen.graphs(state.graph, state.settings)
+    sgb_s = time.perf_counter() - start
+    built = build(chosen, state.graph, state.settings, graphs)
+    if chosen.compiled:
+        built = Built(torch.compile(built.model, dynamic=False), built.graphs, built.features)  # type: ignore[arg-type]
+    state.trainer = Trainer(built, state.graph, state.settings)
+    params = sum(parameter.numel() for parameter in built.model.parameters())
+    return {"sgb_s": sgb_s, "params": params, "peak_before_bytes": before}
+
+
+def epochs(count: int) -> Answer:
+    """Trains `count` epochs; seconds of each."""
+    return {"epochs": [state.trainer.epoch() for _ in range(count)]}
+
+
+def train(target_f1: float) -> Answer:
+    """Trains to the end of the recipe."""
+    return state.trainer.train(target_f1)
+
+
+def memory() -> Answer:
+    """High-water marks."""
+    device = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return {"process_peak_bytes": process_peak_bytes(), "device_peak_bytes": device}
+
+
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    try:
+        import dgl
+
+        dgl.seed(seed)
+    except ImportError:
+        pass
+
+
+state = State()
+
+if __name__ == "__main__":
+    serve({"open": open_case, "build": build_model, "epochs": epochs, "train": train, "memory": memory})
