@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE_SOURCES := $(wildcard CMakeLists.txt jhgnn/native/*.cc jhgnn/native/*.h)
 
-.PHONY: train test test-all lint types format bench-quick clean help
+.PHONY: compare train test test-all lint types format bench-quick clean help
 
 help: ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,6 +33,9 @@ types: $(VENV)/.installed ## Check types.
 format: $(VENV)/.installed ## Format and fix what can be fixed.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+compare: $(VENV)/.installed ## Compare with DGL and PyG, which it installs in .venv-peers (40 minutes; ARGS=--quick: 8).
+	$(BIN)/python -m bench.compare $(ARGS)
 
 clean: ## Remove the environment and what was built; runs stay.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

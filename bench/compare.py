@@ -125,7 +125,7 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
                     tried[peer] = bench.probe(peer)
                 except WorkerError as error:
                     tried[peer] = {"all": {"failed": str(error)}}
-    columns = chosen_columns(case, tried, absent, say)
+    columns = chosen_columns(case, tried, absent)
     if quick:
         columns.pop("jhgnn-dense", None)
     cells = bench.interleave(columns, rounds=3 if quick else 5)

@@ -1,4 +1,4 @@
-"""A heterograph as a folder that every framework reads alike: NumPy arrays and a JSON listing, neither jax nor torch."""
+"""A heterograph as a folder that every framework reads alike: NumPy arrays and a JSON listing; no jax, no torch."""
 
 import dataclasses
 import json

@@ -5,7 +5,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +212,9 @@ class Bench:
 
 
 def chosen_columns(
-    case: Case, tried: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str], say: Callable[[str], None]
+    case: Case, tried: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """The columns to time: ours, each peer's quickest variant, and the quickest with dense features where it is another.
+    """The columns to time: ours, each peer's quickest variant, its quickest with dense features where that is another.
 
     A peer whose variants were not probed uses its default one.
     """

@@ -98,4 +98,6 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._log.close()

@@ -40,7 +40,8 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
         "### Forward and backward, ms\n\n" + _table(cells, _split),
         "### First epoch, compilation included, s\n\n" + _table(cells, _number("first_epoch_s", "{:.2f}")),
         "### Semantic graph build, s\n\n" + _table(cells, _number("sgb_s", "{:.3f}")),
-        "### Memory: high-water mark of the process, MiB (of which before the semantic graphs)\n\n" + _table(cells, _memory),
+        "### Memory: high-water mark of the process, MiB (of which before the semantic graphs)\n\n"
+        + _table(cells, _memory),
         "### From the command to reading the graph, s (of which imports)\n\n" + _table(cells, _start),
         _optional("### Cold start: from the command to the end of 100 epochs, s", _table(cells, _cold)),
         _optional("### Test micro-F1 over seeds, %", accuracy_table(data)),
@@ -128,7 +129,9 @@ def variants_table(cells: Cells) -> str:
         for peer in ("dgl", "pyg"):
             cell = frameworks.get(peer, {})
             for variant, entry in cell.get("tried", {}).items():
-                figure = f"{entry['epoch_ms']:.1f}" if "epoch_ms" in entry else f"failed: {entry.get('failed', 'unknown')}"
+                figure = (
+                    f"{entry['epoch_ms']:.1f}" if "epoch_ms" in entry else f"failed: {entry.get('failed', 'unknown')}"
+                )
                 chosen = " **(counts)**" if variant == cell.get("variant") else ""
                 rows.append([case, COLUMNS[peer], variant + chosen, figure.replace("|", "/")])
     return _markdown(["case", "framework", "variant", "probe"], rows) if rows else ""

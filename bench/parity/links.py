@@ -82,7 +82,7 @@ def gat_han(model: nn.Module, graph: PlainGraph, settings: Mapping[str, Any]) ->
 
 
 def han_conv(model: nn.Module, graph: PlainGraph, settings: Mapping[str, Any]) -> Links:
-    """PyG's HANConv, with our `shared_projection`, `projection_bias`, `activation = relu`, `semantic_hidden = hidden`."""
+    """PyG's HANConv: our shared_projection, projection_bias, activation = relu, semantic_hidden = hidden."""
     yield from _shared(model)
     conv = model.conv
     yield Link("layers.0.projection.w_rio", 0, conv.proj[graph.target].weight, transposed=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from bench.comparison.graph_folder import read_graph
 from bench.parity.links import collect, links, load
@@ -50,9 +50,9 @@ def main(folder: Path, framework: str, precision: str, only: list[str]) -> None:
         for step in range(settings["parity_steps"]):
             rows = (logits if step == 0 else built.logits())[train]
             if labels.ndim == 1:
-                loss = F.cross_entropy(rows, labels[train])
+                loss = functional.cross_entropy(rows, labels[train])
             else:
-                loss = F.binary_cross_entropy_with_logits(rows, labels[train].to(rows.dtype))
+                loss = functional.binary_cross_entropy_with_logits(rows, labels[train].to(rows.dtype))
             optimizer.zero_grad()
             loss.backward()
             if step == 0:

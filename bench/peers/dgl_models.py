@@ -5,9 +5,9 @@ from typing import Any
 
 import dgl
 import torch
-import torch.nn.functional as F
 from dgl.nn.pytorch import GATConv, GraphConv, HeteroGraphConv, RelGraphConv
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bench.comparison.graph_folder import PlainGraph
 from bench.peers.shared import ACTIVATIONS, Inputs, Relational, SemanticAttention, device, drop
@@ -131,7 +131,8 @@ class MergedRGCN(nn.Module):
         self.inputs = Inputs([graph.target], graph, hidden)
         widths = [self.inputs.widths[graph.target]] + [hidden] * (settings["layers"] - 1)
         self.convs = nn.ModuleList(
-            RelGraphConv(width, hidden, len(graph.relations), activation=F.relu, self_loop=True) for width in widths
+            RelGraphConv(width, hidden, len(graph.relations), activation=functional.relu, self_loop=True)
+            for width in widths
         )
         self.classifier = nn.Linear(hidden, graph.num_classes)
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bench.comparison.graph_folder import PlainGraph
 
-ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "tanh": torch.tanh, "none": lambda x: x}
+ACTIVATIONS = {"relu": functional.relu, "elu": functional.elu, "tanh": torch.tanh, "none": lambda x: x}
 
 
 def device() -> torch.device:
@@ -38,8 +38,8 @@ def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     if not training or rate == 0.0:
         return x
     if not x.is_sparse:
-        return F.dropout(x, rate)
-    values = F.dropout(x.values(), rate)
+        return functional.dropout(x, rate)
+    values = functional.dropout(x.values(), rate)
     return torch.sparse_coo_tensor(x.indices(), values, x.shape, is_coalesced=True)
 
 

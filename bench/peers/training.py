@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph
@@ -23,8 +23,8 @@ def synchronize() -> None:
 
 def loss_of(logits: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
     if labels.ndim == 1:
-        return F.cross_entropy(logits[ids], labels[ids])
-    return F.binary_cross_entropy_with_logits(logits[ids], labels[ids].to(logits.dtype))
+        return functional.cross_entropy(logits[ids], labels[ids])
+    return functional.binary_cross_entropy_with_logits(logits[ids], labels[ids].to(logits.dtype))
 
 
 class Trainer:
@@ -75,7 +75,10 @@ class Trainer:
             steps_s.append(self.epoch()["epoch_s"])
             logits, loss = self.evaluate()
             done = epoch
-            if reached is None and f1_scores(logits, self.numpy_labels, self.splits["val"].cpu().numpy())[0] >= target_f1:
+            if (
+                reached is None
+                and f1_scores(logits, self.numpy_labels, self.splits["val"].cpu().numpy())[0] >= target_f1
+            ):
                 reached = epoch
             waited += 1
             if loss < best_loss:

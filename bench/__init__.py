@@ -1,0 +1,1 @@
+"""Benchmarks and studies; each is a `python -m bench.NAME`."""
