@@ -19,7 +19,7 @@ def colour(name: str) -> str:
 def bars(rows: Sequence[tuple[str, Sequence[tuple[str, str, float]]]], unit: str, scale: float, title: str) -> str:
     """Stacked horizontal bars: (label, [(colour name, direction, value)]) a row, to one scale, the total at the end."""
     largest = max((sum(value for *_, value in parts) for _, parts in rows), default=0.0) or 1.0
-    left, right, height = 150, 110, 26
+    left, right, height = 150, 150, 26
     room = WIDTH - left - right
     body = []
     for index, (label, parts) in enumerate(rows):

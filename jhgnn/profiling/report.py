@@ -17,6 +17,8 @@ _LEGEND = {"FP": "feature projection", "NA": "neighbor aggregation", "SF": "sema
     "idle": "",
 }
 
+_SHADES = "full: forward, paler: backward, palest: recomputed"
+
 
 def write_report(profile: Profile, path: Path) -> None:
     """Writes the report of one profile."""
@@ -190,7 +192,7 @@ def _attribution(profile: Profile) -> str:
     found = profile["attribution"]
     text = (
         f"{found['named']:.2%} of op time is in ops that name their stage, {found['inferred']:.2%} by data flow,"
-        f" {found['unattributed']:.2%} is unattributed. {found['crossing']:.2%} is in fusions that cross a stage border;"
+        f" {found['unattributed']:.2%} is unattributed. {found['crossing']:.2%} is in ops that cross a stage border;"
         f" splitting them by their work moved {found['split_off']:.2%} away from the main stage."
     )
     barred = profile["barriers"]
@@ -228,9 +230,7 @@ def _cards(*cards: tuple[str, str]) -> str:
     return f"<div class=cards>{shown}</div>"
 
 
-def _legend(
-    names: Mapping[Any, str] = _LEGEND, note: str = "full: forward, paler: backward, palest: recomputed"
-) -> str:
+def _legend(names: Mapping[Any, str] = _LEGEND, note: str = _SHADES) -> str:
     keys = "".join(
         f'<span><i style="background:{charts.colour(key)}"></i>{key} {name}</span>' for key, name in names.items()
     )

@@ -101,7 +101,10 @@ def analyse(folder: Path) -> dict[str, Any]:
     return profile
 
 
-_RUN_KEYS = tuple("jax platform device model data metapaths semantic_graphs num_nodes implementations remat".split())
+_RUN_KEYS = (
+    *("jax", "platform", "device", "model", "data", "metapaths", "semantic_graphs", "num_nodes"),
+    *("implementations", "remat"),
+)
 
 
 def _program(base: Path, name: str, trace_path: Path) -> hlo.Module:

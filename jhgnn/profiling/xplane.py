@@ -1,8 +1,8 @@
 """Reads a profiler trace (`.xplane.pb`) into what the analysis needs: steps, and what each thread did when.
 
 XLA:CPU writes one event for every op (`hlo_op`) on the thread that starts it. An op that runs in parallel hands
-closures to a pool; `ThreadpoolListener::Record` marks where one is handed over, `StartRegion` and `StopRegion` where a thread of
-the pool runs it. So every busy moment of every thread belongs to the op whose event or closure it lies in.
+closures to a pool; `ThreadpoolListener::Record` marks where one is handed over, `StartRegion` and `StopRegion` where a
+thread of the pool runs it. So every busy moment of a thread belongs to the op whose event or closure it lies in.
 """
 
 import bisect
