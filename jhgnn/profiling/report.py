@@ -57,7 +57,7 @@ def write_report(profile: Profile, path: Path) -> None:
             ("stage", "pass", "layer", "part", "ms", "% of step", "MFLOP", "MB"),
             [
                 [
-                    *(row["stage"], row["direction"], "" if row["layer"] < 0 else row["layer"], row["part"]),
+                    *(row["stage"], row["direction"], None if row["layer"] < 0 else row["layer"], row["part"]),
                     *(row["seconds"] * 1e3, row["share"] * 100, row["flops"] / 1e6, row["bytes"] / 1e6),
                 ]
                 for row in profile["parts"]

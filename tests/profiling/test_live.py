@@ -143,7 +143,8 @@ document.querySelectorAll("table").forEach((table) => {
   table.tHead.rows[0].cells[numeric].click();
   results.push(down && sorted(read(), 1));
 });
-const empty = [...document.querySelectorAll("svg")].filter((each) => each.querySelectorAll("rect,circle,polygon").length < 2);
+const drawn = (each) => each.querySelectorAll("rect,circle,polygon").length;
+const empty = [...document.querySelectorAll("svg")].filter((each) => drawn(each) < 2);
 document.title = `tables ${results.length} ${results.every(Boolean)} empty ${empty.length}`
   + ` wide ${document.documentElement.scrollWidth > window.innerWidth}`;
 </script>"""
