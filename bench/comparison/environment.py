@@ -31,7 +31,7 @@ def create_peers() -> list[str]:
         if not line.strip() or line.startswith("#"):
             continue
         print(f"installing {line}", flush=True)
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *line.split()]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *line.split()]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             problems.append(f"pip install {line}: {_last_line(done.stderr)}")
@@ -44,7 +44,7 @@ def missing(framework: str) -> str:
     if not python.exists():
         return f"no interpreter at {python.name} of .venv-peers"
     environment = dict(os.environ) | {"DGLBACKEND": "pytorch", "PYTHONPATH": ""}
-    command = [python, "-W", "ignore", "-c", f"import {IMPORTS[framework]}"]
+    command = [str(python), "-W", "ignore", "-c", f"import {IMPORTS[framework]}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     return _last_line(done.stderr) if done.returncode else ""
 

@@ -8,7 +8,7 @@ import dataclasses  # noqa: E402
 import functools  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from typing import Any, Literal  # noqa: E402
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -25,7 +25,7 @@ from jhgnn.training.problem import Problem, build_graphs, place  # noqa: E402
 from jhgnn.training.state import Params, TrainState, init_params, init_state, num_params  # noqa: E402
 from jhgnn.training.step import Compiled, apply_model, compile_ahead, dropout_seed  # noqa: E402
 
-VARIANTS = {"auto": "auto", "dense features": "dense"}
+VARIANTS: dict[str, Literal["auto", "dense"]] = {"auto": "auto", "dense features": "dense"}
 """Variant -> kernels.projection."""
 
 

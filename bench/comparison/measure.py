@@ -71,10 +71,10 @@ class Bench:
         """A worker that has read the graph, and what it said; `start_s` counts from the command."""
         environment = {"OMP_NUM_THREADS": str(self.threads), "DGLBACKEND": "pytorch"}
         if framework == "jhgnn":
-            command = [Path(sys.executable), "-m", "bench.comparison.jhgnn_worker"]
+            command = [sys.executable, "-m", "bench.comparison.jhgnn_worker"]
             extra: dict[str, Any] = {"recipe": str(self.recipe)}
         else:
-            command = [peers_python(), "-W", "ignore", "-m", "bench.peers.worker"]
+            command = [str(peers_python()), "-W", "ignore", "-m", "bench.peers.worker"]
             environment["PYTHONPATH"] = os.pathsep.join(
                 filter(None, [str(ROOT), os.environ.get("JHGNN_PEERS_PYTHONPATH", "")])
             )
@@ -98,20 +98,20 @@ class Bench:
 
     def probe(self, framework: str) -> dict[str, Any]:
         """Tries every variant of a peer: the quicker of two epochs after the first, or why there is none."""
-        worker, opened = self.start(framework)
-        worker.close()
+        first, opened = self.start(framework)
+        first.close()
         tried: dict[str, Any] = {}
         best = float("inf")
         for variant in opened["variants"]:
             entry: dict[str, Any] = {"features": opened["features"][variant]}
             tried[variant] = entry
-            worker = None
+            worker: Worker | None = None
             try:
                 worker, _ = self.start(framework)
                 worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
                 # Compiling may take long; an epoch that takes ten times the best one's need not end.
-                first = worker.ask("epochs", timeout_s=self.clock.limit(max(90.0, 10 * min(best, 60.0))), count=1)
-                entry["first_epoch_s"] = first["epochs"][0]["epoch_s"]
+                limit_s = self.clock.limit(max(90.0, 10 * min(best, 60.0)))
+                entry["first_epoch_s"] = worker.ask("epochs", timeout_s=limit_s, count=1)["epochs"][0]["epoch_s"]
                 count = 1 if entry["first_epoch_s"] > 5.0 else 3
                 later = worker.ask("epochs", timeout_s=self.clock.limit(120), count=count)
                 entry["epoch_ms"] = 1e3 * min(each["epoch_s"] for each in later["epochs"])

@@ -153,7 +153,8 @@ def draw_plot(data: Mapping[str, Any], path: Path) -> None:
             if "epoch_ms" in data["cells"][case].get(name, {})
         ]
         if points:
-            axis.bar(*zip(*points, strict=True), width=0.25, label=label)
+            places, heights = zip(*points, strict=True)
+            axis.bar(places, heights, width=0.25, label=label)
     axis.set_yscale("log")
     axis.set_ylabel("ms an epoch")
     axis.set_xticks(range(len(cases)), cases, rotation=30, ha="right")

@@ -23,14 +23,15 @@ def compare_with(
     ours: Mapping[str, Mapping[str, np.ndarray]],
     only: Sequence[str] = (),
     precision: str = "float32",
+    leave_out: Sequence[str] = (),
 ) -> dict[str, dict[str, tuple[float, str]]]:
-    """Runs a peer on a written problem; the worst errors by variant.
+    """Runs a peer on a written problem; the worst errors by variant, tensors named in `leave_out` aside.
 
     Raises:
         RuntimeError: the peer's process failed; the message ends with what it said.
     """
     environment = dict(os.environ) | {"PYTHONPATH": str(ROOT), "DGLBACKEND": "pytorch", "OMP_WAIT_POLICY": "PASSIVE"}
-    command = [PEERS_PYTHON, "-W", "ignore", "-m", "bench.parity.peer", folder, framework, precision, *only]
+    command = [str(PEERS_PYTHON), "-W", "ignore", "-m", "bench.parity.peer", str(folder), framework, precision, *only]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{framework}: {done.stderr.strip()[-2000:]}")
@@ -39,7 +40,11 @@ def compare_with(
         if line.startswith("{"):
             entry = json.loads(line)
             with np.load(folder / entry["file"], allow_pickle=False) as theirs:
-                found[entry["variant"]] = worst(ours[entry["definition"]], dict(theirs))
+                kept = {name: array for name, array in theirs.items() if name not in leave_out}
+                reference = ours[entry["definition"]]
+                found[entry["variant"]] = worst(
+                    {name: reference[name] for name in reference if name not in leave_out}, kept
+                )
     return found
 
 

@@ -44,4 +44,5 @@ def worst(ours: Arrays, theirs: Arrays) -> dict[str, tuple[float, str]]:
     return {
         kind: max((measure(ours[name], theirs[name]), name) for name in names(prefix))
         for kind, (prefix, measure) in KINDS.items()
+        if names(prefix)
     }

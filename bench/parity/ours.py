@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
@@ -18,6 +19,8 @@ from jhgnn.training.state import Params, init_params, init_state, model_structur
 from jhgnn.training.step import apply_model, train_step
 
 STEPS = 20
+LAYOUTS: dict[str, Literal["auto", "dense"]] = {"sparse": "auto", "dense": "dense"}
+"""Features -> kernels.projection."""
 
 
 def definitions(config: Config) -> dict[str, Config]:
@@ -34,16 +37,22 @@ def definitions(config: Config) -> dict[str, Config]:
 
 
 def write_problem(graph: HeteroGraph, config: Config, folder: Path, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
-    """Writes what the peers read, and returns by definition what they are compared with."""
+    """Writes what the peers read, and returns by `DEFINITION/FEATURES` what they are compared with.
+
+    Features are `sparse` or `dense`, as the peer's variant has them: a weight's gradient sums over all nodes, in
+    another order each way. R-GCN on ACM against DGL in float64: 1.3e-5 with our sparse projection, 2.8e-6 with our dense one.
+    """
     export(graph, config, folder / "graph")
     found, listing = {}, {}
     for definition, defined in definitions(config).items():
         metapaths, graphs = build_graphs(graph, defined)
-        problem = place(graph, metapaths, graphs, defined)
-        params = noisy_params(defined, problem, seed)
-        np.savez(folder / f"params_{definition}.npz", **_arrays(params))
+        params = noisy_params(defined, place(graph, metapaths, graphs, defined), seed)
+        np.savez(folder / f"params_{definition}.npz", **_arrays(params))  # type: ignore[arg-type]
         listing[definition] = settings(graph, defined) | {"parity_steps": STEPS}
-        found[definition] = compute(problem, defined, params)
+        for features, projection in LAYOUTS.items():
+            kernels = dataclasses.replace(defined.kernels, projection=projection)
+            laid_out = dataclasses.replace(defined, kernels=kernels)
+            found[f"{definition}/{features}"] = compute(place(graph, metapaths, graphs, laid_out), laid_out, params)
     (folder / "settings.json").write_text(json.dumps(listing), encoding="utf-8")
     return found
 

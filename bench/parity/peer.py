@@ -64,7 +64,10 @@ def main(folder: Path, framework: str, precision: str, only: list[str]) -> None:
             results["logits_after"] = built.logits().numpy()
         path = folder / f"{framework}_{number}.npz"
         np.savez(path, **results)
-        print(json.dumps({"variant": name, "definition": variant.definition, "file": path.name}), flush=True)
+        print(
+            json.dumps({"variant": name, "definition": f"{variant.definition}/{variant.features}", "file": path.name}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

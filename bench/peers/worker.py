@@ -58,7 +58,7 @@ def build_model(variant: str, seed: int) -> Answer:
     sgb_s = time.perf_counter() - start
     built = build(chosen, state.graph, state.settings, graphs)
     if chosen.compiled:
-        built = Built(torch.compile(built.model, dynamic=False), built.graphs, built.features)  # type: ignore[arg-type]
+        built = Built(torch.compile(built.model, dynamic=False), built.graphs, built.features)
     state.trainer = Trainer(built, state.graph, state.settings)
     params = sum(parameter.numel() for parameter in built.model.parameters())
     return {"sgb_s": sgb_s, "params": params, "peak_before_bytes": before}

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from bench.compare import cut_off
 from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
 from bench.comparison.protocol import Worker, WorkerError
@@ -63,6 +64,14 @@ def test_only_more_than_noise_is_flagged(now, flagged):
     before = {"c": {"jhgnn": {"epoch_ms": 1.0, "spread": 0.02}, "dgl": {"epoch_ms": 1.0, "spread": 0.0}}}
     after = {"c": {"jhgnn": {"epoch_ms": now, "spread": 0.02}, "dgl": {"epoch_ms": 9.0, "spread": 0.0}}}
     assert len(slower(after, before)) == flagged
+
+
+def test_a_case_cut_off_by_the_budget_is_not_kept():
+    done, timed_out = {"epoch_ms": 1.0}, {"missing": "time budget spent"}
+    absent = {"dgl": "no wheel", "pyg": ""}
+    assert cut_off({"jhgnn": done, "pyg": timed_out}, absent, 0.0)
+    assert not cut_off({"jhgnn": done, "pyg": done, "dgl": {"missing": "no wheel"}}, absent, 0.0)
+    assert not cut_off({"jhgnn": done, "pyg": {"missing": "out of memory"}}, absent, 60.0)
 
 
 def test_spread_of_few_values():

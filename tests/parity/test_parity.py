@@ -23,10 +23,14 @@ TOLERANCE = 1e-5
 STEPS_TOLERANCE = 1e-3
 """Of outputs after 20 steps of Adam."""
 
+CANCELLING = {"gradient.layers.0.fusion.hidden.bias": 1e-4}
+"""HAN's semantic attention: this gradient is a sum over metapaths that nearly cancels (the softmax's gradients sum to
+zero), so float32 leaves fewer digits. On IMDB ours differs from PyG by 5.4e-5, and from PyG in float64 by 2.7e-5."""
+
 REAL_VARIANTS = {
     "han": {"dgl": ["GATConv"], "pyg": ["HANConv, EdgeIndex", "GATConv, EdgeIndex"]},
     "rgcn": {
-        "dgl": ["HeteroGraphConv(GraphConv)"],
+        "dgl": ["HeteroGraphConv(GraphConv)", "HeteroGraphConv(GraphConv), sparse features"],
         "pyg": ["HeteroConv(SAGEConv), edge_index", "HeteroConv(Linear + SimpleConv), sparse adjacency"],
     },
     "rgat": {"dgl": ["HeteroGraphConv(GATConv)"], "pyg": ["HeteroConv(GATConv), EdgeIndex"]},
@@ -49,7 +53,12 @@ def small(model: str, **changes) -> Config:
 
 
 def assert_parity(framework: str, graph: HeteroGraph, config: Config, folder: Path, only=()) -> None:
-    found = compare_with(framework, folder, write_problem(graph, config, folder), only)
+    ours = write_problem(graph, config, folder)
+    check(compare_with(framework, folder, ours, only), CANCELLING)
+    check(compare_with(framework, folder, ours, only, leave_out=list(CANCELLING)), {})
+
+
+def check(found, exceptions) -> None:
     assert found, "no variant was compared"
     for variant, errors in found.items():
         for kind, tolerance in (
@@ -58,7 +67,7 @@ def assert_parity(framework: str, graph: HeteroGraph, config: Config, folder: Pa
             ("output after steps", STEPS_TOLERANCE),
         ):
             error, tensor = errors[kind]
-            assert error <= tolerance, f"{variant}: {kind} differ by {error:.1e} in {tensor}"
+            assert error <= exceptions.get(tensor, tolerance), f"{variant}: {kind} differ by {error:.1e} in {tensor}"
 
 
 @pytest.mark.parametrize("model", ["han", "rgcn", "rgat"])
