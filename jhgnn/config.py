@@ -250,6 +250,8 @@ class Config:
                 f"distributed.coordinator = {distributed.coordinator!r}, num_processes = {distributed.num_processes},"
                 f" process_id = {distributed.process_id}: give all three, with process_id from 0 to num_processes - 1"
             )
+        if distributed.num_processes > 1 and not self.run.dir:
+            raise InputError("distributed.num_processes > 1 needs run.dir, one folder that all processes reach")
 
 
 def load_recipe(path: str | Path) -> Config:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -116,8 +117,10 @@ def configure_jax() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
-    """Trains every seed and writes the summaries; the exit code."""
+def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: bool = False) -> int:
+    """Trains every seed and writes the summaries; the exit code. With `several`, in processes that have joined."""
+    import jax
+
     from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.training.interrupt import stop_on_signals
     from jhgnn.training.loop import check_resumable
@@ -125,14 +128,17 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
     from jhgnn.training.summary import combine, print_summary, summarize
 
     prepare, compile_programs, train = ways_to_train(config)
-    open_folder(folder, num_seeds=num_seeds, resume=resume)
-    say = Say()
-    with claimed(folder), stop_on_signals() as stop:
+    leads = not several or jax.process_index() == 0  # only one process writes
+    if leads:
+        open_folder(folder, num_seeds=num_seeds, resume=resume)
+    say = Say(quiet=not leads)
+    with claimed(folder) if leads else contextlib.nullcontext(), stop_on_signals() as stop:
         if resume:
             check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
-        write_text(folder / "recipe.toml", to_toml(config))
+        if leads:
+            write_text(folder / "recipe.toml", to_toml(config))
         configure_jax()
-        with contextlib.nullcontext() if resume else withdrawn_on_bad_input(folder):
+        with withdrawn_on_bad_input(folder) if leads and not resume else contextlib.nullcontext():
             problem = prepare(config)
             describe(say, problem, config, folder)
             programs = compile_programs(problem, config)
@@ -140,8 +146,9 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
         for seed in range(config.run.seed, config.run.seed + num_seeds):
             seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
             seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
-            seed_folder.mkdir(exist_ok=True)
-            write_text(seed_folder / "recipe.toml", to_toml(seed_config))
+            if leads:
+                seed_folder.mkdir(exist_ok=True)
+                write_text(seed_folder / "recipe.toml", to_toml(seed_config))
             outcome = train(
                 problem,
                 programs,
@@ -153,22 +160,53 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
                 say=say,
                 title=config.model.name if num_seeds == 1 else f"{config.model.name} seed {seed}",
             )
-            if stop.signal is not None:
+            stopped = stop.signal or (signal.SIGTERM if outcome.stopped_by == "SIGTERM" else None)
+            if stopped is not None:
                 seeds = f" --seeds {num_seeds}" if num_seeds > 1 else ""
                 batches = f" and {outcome.progress.step} batches" if outcome.progress.step else ""
                 say(
-                    f"{stop.signal.name}: stopped after epoch {outcome.progress.epoch}{batches} and saved it;"
+                    f"{stopped.name}: stopped after epoch {outcome.progress.epoch}{batches} and saved it;"
                     f" continue with --resume --run.dir {folder}{seeds}"
                 )
-                return 128 + stop.signal
+                return 128 + stopped
             summaries.append(summarize(problem, programs, seed_config, outcome))
-            write_json(seed_folder / "summary.json", summaries[-1])
-            draw_curves(seed_folder)
+            if leads:
+                write_json(seed_folder / "summary.json", summaries[-1])
+                draw_curves(seed_folder)
         summary = summaries[0] if num_seeds == 1 else combine(summaries)
-        write_json(folder / "summary.json", summary)
+        if leads:
+            write_json(folder / "summary.json", summary)
     print_summary(say, summary)
     say(f"run folder: {folder}")
     return 0
+
+
+def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
+    """The same in one process of several, where the recipe or the cluster says so; else in this one alone."""
+    import jax
+
+    from jhgnn.training import processes
+
+    if not processes.join(config.distributed):
+        return run(config, folder, num_seeds=num_seeds, resume=resume)
+    try:
+        code = run(config, folder, num_seeds=num_seeds, resume=resume, several=True)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        processes.leave(2)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        why = "another one has died" if isinstance(error, jax.errors.JaxRuntimeError) else "it failed"
+        print(
+            f"error: process {jax.process_index()} of {jax.process_count()} ends, as {why} ({type(error).__name__}:"
+            f" {reason}); continue all of them with --resume --run.dir {folder}",
+            file=sys.stderr,
+        )
+        processes.leave(1)
+    if code:
+        processes.leave(code)
+    jax.distributed.shutdown()
+    return code
 
 
 def ways_to_train(config: Config) -> tuple[Any, Any, Any]:
@@ -219,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; bad input is one line on stderr and exit code 2."""
     try:
         config, options = parse(arguments)
-        return run(config, run_folder(config, options), num_seeds=options.seeds, resume=options.resume)
+        folder = run_folder(config, options)
+        start = run_together if config.sampling.batch_size else run
+        return start(config, folder, num_seeds=options.seeds, resume=options.resume)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -235,15 +275,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, NonFiniteLossError):
             raise
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # XLA's word for it
-            raise
-        print(
-            f"error: out of memory: {' '.join(str(error).split()) or 'on the host'}; lower model.hidden, or set"
-            " training.remat = 'full' or model.dtype = 'bfloat16'",
-            file=sys.stderr,
-        )
         return 1
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # XLA's word for it

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 
 from jhgnn.nn.stage import border
 
@@ -73,5 +74,6 @@ class AttentionFusion(nnx.Module):
         sums = [weights @ jnp.tanh(self.hidden(part[: len(weights)])) for part in parts]
         total, count = jnp.stack(sums), weights.sum()
         if axis is not None:
-            total, count = jax.lax.psum((total, count), axis)
+            vector, unravel = ravel_pytree((total, count))
+            total, count = unravel(jax.lax.psum(vector, axis))
         return list(total / jnp.maximum(count, 1.0))

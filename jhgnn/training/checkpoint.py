@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint
 
 from jhgnn.errors import InputError
@@ -74,7 +75,7 @@ class CheckpointStore:
         return bool(self._complete())
 
     def save(self, state: TrainState, best_params: Params, progress: Progress) -> None:
-        """Writes a checkpoint, then deletes the older ones.
+        """Writes a checkpoint, then deletes the older ones. Several processes all call it, with NumPy arrays.
 
         Raises:
             InputError: the folder cannot be written.
@@ -87,6 +88,8 @@ class CheckpointStore:
         metadata = {"progress": recorded, "shapes": _shapes(tree)}
         try:
             ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
+            if jax.process_index() != 0:
+                return
             write_json(path / _DIGESTS, _digests(path))
             # Older ones, and what kills left half-written.
             for other in self.folder.iterdir():
@@ -147,8 +150,11 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
             raise InputError(
                 f"checkpoint {path}: of another model: {name} is {found.get(name)} there, but {shape} here"
             )
-    on_device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
+    if jax.process_count() > 1:
+        abstract = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), tree)
+    else:
+        on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
     return ocp.load_checkpointables(path, abstract)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 PATH = ("embeddings", "tables")
 """Where the tables stand in the parameters, and in every part of an optimizer's state that mirrors them."""
@@ -62,17 +63,38 @@ def scatter(tree: Any, updated: Any, ids: Mapping[str, jax.Array]) -> Any:
     return jax.tree_util.tree_map_with_path(write, tree, updated)
 
 
-def merge_devices(rows: TouchedRows, num_nodes: int, axis: str) -> TouchedRows:
-    """The rows that any device touched, `[devices * n]`, with their gradients summed, the same on every device."""
-    ids = jax.lax.all_gather(rows.ids, axis, tiled=True)
-    gradients = jax.lax.all_gather(rows.gradients, axis, tiled=True)
-    positions = jnp.arange(len(ids), dtype=jnp.int32)
-    # One int32 a vertex and no sort: the first position of each vertex stands for it.
-    first = jnp.full(num_nodes + 1, len(ids), jnp.int32).at[jnp.where(ids >= 0, ids, num_nodes)].min(positions)
-    stands_for = first.at[jnp.where(ids >= 0, ids, num_nodes)].get(mode="promise_in_bounds")
-    summed = jnp.zeros_like(gradients).at[stands_for].add(gradients)
-    kept = (stands_for == positions) & (ids >= 0)
-    return TouchedRows(jnp.where(kept, ids, -1), jnp.where(kept[:, None], summed, 0.0))
+def merge_devices(
+    rows: Mapping[str, TouchedRows], num_nodes: Mapping[str, int], axis: str, after: jax.Array
+) -> dict[str, TouchedRows]:
+    """The rows that any device touched, `[devices * n]`, with their gradients summed, the same on every device.
+
+    One collective for all tables. It carries `after`, a float32 scalar that another collective made, so that the two
+    come in this order on every device: processes that meet in different orders fail.
+    """
+    # As integers, whose bits nothing ever normalises.
+    parts = [jax.lax.bitcast_convert_type(after, jnp.int32).reshape(1)]
+    for own in rows.values():
+        parts += [own.ids, jax.lax.bitcast_convert_type(own.gradients, jnp.int32).reshape(-1)]
+    borders = np.cumsum([len(part) for part in parts])[:-1]
+    gathered = jax.lax.all_gather(jnp.concatenate(parts), axis)
+    split = jnp.split(gathered, borders, axis=1)[1:]
+    merged = {}
+    for position, (name, own) in enumerate(rows.items()):
+        ids, words = split[2 * position].reshape(-1), split[2 * position + 1]
+        gradients = jax.lax.bitcast_convert_type(words, jnp.float32).reshape(-1, own.gradients.shape[1])
+        merged[name] = _sum_repeated(TouchedRows(ids, gradients), num_nodes[name])
+    return merged
+
+
+def _sum_repeated(rows: TouchedRows, num_nodes: int) -> TouchedRows:
+    """Each vertex once, at its first position, with the sum of its gradients; one int32 a vertex and no sort."""
+    positions = jnp.arange(len(rows.ids), dtype=jnp.int32)
+    known = jnp.where(rows.ids >= 0, rows.ids, num_nodes)
+    first = jnp.full(num_nodes + 1, len(rows.ids), jnp.int32).at[known].min(positions)
+    stands_for = first.at[known].get(mode="promise_in_bounds")
+    summed = jnp.zeros_like(rows.gradients).at[stands_for].add(rows.gradients)
+    kept = (stands_for == positions) & (rows.ids >= 0)
+    return TouchedRows(jnp.where(kept, rows.ids, -1), jnp.where(kept[:, None], summed, 0.0))
 
 
 def _table_at(path: Any) -> str | None:

@@ -7,6 +7,7 @@ resumed run continues bitwise as if it had never stopped, on the same number of 
 import contextlib
 import dataclasses
 import math
+import signal
 import statistics
 import time
 from pathlib import Path
@@ -49,7 +50,8 @@ def train_minibatches(
 ) -> Outcome:
     """Trains one seed in a run folder; the counterpart of `jhgnn.training.loop.train`.
 
-    Only the process that leads writes. The outcome's `extra` holds the sampling figures of `summary.json`.
+    Of several processes one writes; they save and stop after the same batch. The outcome's `extra` holds the sampling
+    figures of `summary.json`.
 
     Raises:
         InputError: nothing to resume from, or a folder that cannot be written.
@@ -97,6 +99,7 @@ class _Run:
         self.bar = EpochBar(say, title or config.model.name, epochs, self.progress.epoch, log_every)
         self.feed = Feed(problem, programs, config, self.batches)
         self.step_s: list[float] = []
+        self.several, self.votes = jax.process_count() > 1, np.zeros(2, np.float32)
         self.overflows = self.compiled_late = 0
         self.saved: tuple[int, int] | None = (self.progress.epoch, self.progress.step) if resume else None
         self.has_validation = problem.split_size("val") > 0
@@ -117,23 +120,26 @@ class _Run:
                 if self.progress.step == 0 and self.has_validation and 0 < training.patience <= self.progress.waited:
                     stopped_by = "patience"
                     break
-                if stop.signal is not None:
-                    stopped_by = stop.signal.name
-                    break
+                if self._agreed_to_stop(stop):
+                    self._save()
+                    # The caller is told to resume, so nothing is evaluated; other processes may not have stopped here.
+                    name = (stop.signal or signal.SIGTERM).name
+                    return Outcome(self.best_params, self.progress, {}, math.nan, name)
                 if max_steps and self._steps_done() >= max_steps:
                     stopped_by = "max_steps"
                     break
                 began, compiled = time.perf_counter(), compilations()
-                self._one_batch(next(fed))
+                wants_save = time.monotonic() - saved_at >= training.checkpoint_every_s
+                self._one_batch(next(fed), wants_save, stop)
                 self.compiled_late += compilations() - compiled if self.step_s else 0
                 self.step_s.append(time.perf_counter() - began)
                 if self.progress.step == 0:
                     self._end_epoch()
-                if time.monotonic() - saved_at >= training.checkpoint_every_s:
+                if self.votes[0] if self.several else time.monotonic() - saved_at >= training.checkpoint_every_s:
                     self._save()
                     saved_at = time.monotonic()
-        if stopped_by == "max_steps" and self.progress.step:
-            self._evaluate_now()
+        if self.progress.best_value == math.inf:  # nothing was evaluated yet; what a resumed run evaluates replaces it
+            self.best_params = _copy(jax.tree.map(local, self.state.params))
         self._save()
         steps = self.batches.steps_per_epoch
         timed = self.step_s[3:] or self.step_s
@@ -149,8 +155,18 @@ class _Run:
     def _steps_done(self) -> int:
         return self.progress.epoch * self.batches.steps_per_epoch + self.progress.step
 
-    def _one_batch(self, fed: Fed) -> None:
+    def _agreed_to_stop(self, stop: StopRequest) -> bool:
+        """Processes stop after the same batch: they learn of each other's signals from its report."""
+        return bool(self.votes[1]) if self.several else stop.signal is not None
+
+    def _one_batch(self, fed: Fed, wants_save: bool, stop: StopRequest) -> None:
+        if self.several:
+            votes = np.array([wants_save and self.fleet.leads, stop.signal is not None], np.float32)
+            shares = self.fleet.shard(np.tile(votes, (len(self.fleet.local_shards), 1)))
+            fed = dataclasses.replace(fed, share=dataclasses.replace(fed.share, votes=shares))
         report = self._update(fed)
+        if self.several:
+            self.votes = np.asarray(local(report.votes))
         loss, targets = float(local(report.loss)), float(local(report.num_targets))
         if not bool(local(report.finite)):
             self.state = self.state._replace(step=self.fleet.replicate(local(self.state.step) - 1))
@@ -189,10 +205,6 @@ class _Run:
             if "val" in self.latest:
                 shown += f", val micro-F1 {self.latest['val']['micro_f1']:.4f}"
         self.bar.update(progress.epoch, shown)
-
-    def _evaluate_now(self) -> None:
-        """At the end of a run that stops in mid-epoch, so that there are scores and best parameters."""
-        self._evaluate(self.progress.loss_sum / max(1, self.progress.num_targets), statistics.fmean(self.step_s) * 1e3)
 
     def _evaluate(self, loss: float, step_ms: float) -> None:
         self.latest = self._scores(self.state.params, ("val", "test"))
@@ -239,11 +251,14 @@ class _Run:
 
     def _save(self) -> None:
         at = (self.progress.epoch, self.progress.step)
-        if self.saved == at or not self.fleet.leads:
+        if self.saved == at:
             return
-        assert self.metrics is not None
-        self.metrics.flush()
-        self.store.save(jax.tree.map(local, self.state), self.best_params, self.progress)
+        if self.metrics is not None:
+            self.metrics.flush()
+        state, best_params = jax.tree.map(local, (self.state, self.best_params))
+        if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
+            state, best_params = jax.tree.map(np.asarray, (state, best_params))
+        self.store.save(state, best_params, self.progress)
         self.saved = at
 
     def _figures(self) -> dict[str, Any]:

@@ -103,12 +103,13 @@ def abstract_state(problem: MinibatchProblem, config: Config, steps_per_epoch: i
 
 def abstract_share(problem: MinibatchProblem, capacities: Capacities, num_shards: int) -> Share:
     """Shapes and dtypes of a batch, with a leading axis over this process's devices."""
+    votes = jax.ShapeDtypeStruct((num_shards, 2), jnp.float32)
     if problem.side[0] == "device":
         seeds = jax.ShapeDtypeStruct((num_shards, capacities[0][problem.spec.target]), jnp.int32)
-        return Share(None, {}, seeds, jax.ShapeDtypeStruct((num_shards, 2), jnp.uint32))
+        return Share(None, {}, seeds, jax.ShapeDtypeStruct((num_shards, 2), jnp.uint32), votes)
     blocks = _abstract_blocks(problem.plan, capacities, num_shards)
     features = {} if problem.features_on_device[0] else _features_of(problem.features, blocks, _abstract_rows)
-    return Share(blocks, features, None, None)
+    return Share(blocks, features, None, None, votes)
 
 
 def _abstract_blocks(plan: SamplingPlan, capacities: Capacities, num_shards: int) -> SampledBlocks:
@@ -189,6 +190,7 @@ class Feed:
     ) -> None:
         self._problem, self._programs, self._batches = problem, programs, batches
         sampling, fleet = config.sampling, programs.fleet
+        self._no_votes = fleet.shard(np.zeros((len(fleet.local_shards), 2), np.float32))
         self._features: Mapping[str, HostFeatures] = {} if problem.features_on_device[0] else problem.features
         self._loader: Loader | None = None
         self._direct_wait_s = 0.0
@@ -221,10 +223,11 @@ class Feed:
         try:
             for batch in batches:
                 features, waste = batch.inputs
-                for kind, share in waste.items():
-                    self.waste[kind] += share
+                for kind, part in waste.items():
+                    self.waste[kind] += part
                 self.num_batches += 1
-                yield Fed(batch.cursor, batch.following, batch.bucket, Share(batch.blocks, features, None, None))
+                share = Share(batch.blocks, features, None, None, self._no_votes)
+                yield Fed(batch.cursor, batch.following, batch.bucket, share)
         finally:
             batches.close()  # type: ignore[attr-defined]
 
@@ -241,10 +244,10 @@ class Feed:
             seeds = self._batches.batch(order, cursor.step).reshape(fleet.size, -1)
             draw = np.array([self._batches.seed, self._batches.global_step(cursor)], np.uint32)
             own = seeds[fleet.local_shards.start : fleet.local_shards.stop]
-            share = Share(None, {}, own, np.tile(draw, (len(own), 1)))
+            seeds, draws = fleet.shard((own, np.tile(draw, (len(own), 1))))
             following = self._batches.following(cursor)
             self.num_batches += 1
-            yield Fed(cursor, following, 0, fleet.shard(share))
+            yield Fed(cursor, following, 0, Share(None, {}, seeds, draws, self._no_votes))
             cursor = following
 
 

@@ -54,12 +54,14 @@ class Share:
         features: rows of the input frontier that the host gathered.
         seeds: int32 `[share]`, or None where there are blocks.
         draw: uint32 `[2]`, seed and step that the device sampler hashes, or None.
+        votes: float32 `[2]`, whether this process wants to save and to stop after the batch.
     """
 
     blocks: SampledBlocks | None
     features: Mapping[str, FeatureTable]
     seeds: Array | None
     draw: Array | None
+    votes: Array
 
 
 class BatchReport(NamedTuple):
@@ -74,6 +76,7 @@ class BatchReport(NamedTuple):
     finite: jax.Array
     overflowed: jax.Array
     gradient_norm: jax.Array
+    votes: jax.Array  # float32 [2]: devices whose processes want to save and to stop; the same on all of them
 
 
 class BatchCounts(NamedTuple):
@@ -116,12 +119,13 @@ class BatchProgram:
         loss, gradients = jax.value_and_grad(objective)(on_rows)
         rows = {name: TouchedRows(ids[name], tables_of(gradients)[name]) for name in tables}
         with stage("SYNC"):
-            # One vector, so that the devices meet once: gradients of all dense weights, the loss and two counts.
+            # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes.
             local = (with_tables(gradients, {}), loss, mask.sum(dtype=jnp.float32))
-            vector, unravel = ravel_pytree((*local, inputs.blocks.overflowed.astype(jnp.float32)))
-            summed, loss, num_targets, overflows = unravel(jax.lax.psum(vector, AXIS))
-            if self.num_devices > 1:
-                rows = {name: merge_devices(own, tables[name].shape[0], AXIS) for name, own in rows.items()}
+            vector, unravel = ravel_pytree((*local, inputs.blocks.overflowed.astype(jnp.float32), share.votes))
+            summed, loss, num_targets, overflows, votes = unravel(jax.lax.psum(vector, AXIS))
+            if self.num_devices > 1 and rows:
+                sizes = {name: table.shape[0] for name, table in tables.items()}
+                rows = merge_devices(rows, sizes, AXIS, after=num_targets)
         with stage("PU"):
             scale = 1.0 / jnp.maximum(num_targets, 1.0)
             gradients = with_tables(summed, {name: own.gradients for name, own in rows.items()})
@@ -138,7 +142,8 @@ class BatchProgram:
             params = lazy_rows.scatter(state.params, kept[0], touched)
             opt_state = lazy_rows.scatter(state.opt_state, kept[1], touched)
         step = state.step + jnp.where(overflowed, 0, 1)
-        return TrainState(step, state.seed, params, opt_state), BatchReport(loss, num_targets, finite, overflowed, norm)
+        report = BatchReport(loss, num_targets, finite, overflowed, norm, votes)
+        return TrainState(step, state.seed, params, opt_state), report
 
     def evaluate(self, params: Params, resident: Resident, share: Share) -> BatchCounts:
         """Counts of the whole batch, without dropout."""
@@ -150,7 +155,10 @@ class BatchProgram:
         logits = apply_model(self.structure, on_rows, inputs).logits
         labels = resident.labels.at[jnp.maximum(seeds, 0)].get(mode="promise_in_bounds")
         counts = count_batch(logits, labels, seeds >= 0)
-        return jax.lax.psum(BatchCounts(counts, inputs.blocks.overflowed.astype(jnp.int32)), AXIS)
+        # One vector here as well: over several processes, collectives of one program may meet in different orders.
+        found = BatchCounts(counts, inputs.blocks.overflowed)
+        vector, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found))
+        return unravel(jax.lax.psum(vector, AXIS))
 
     def _inputs(self, resident: Resident, share: Share) -> SampledInputs:
         blocks = share.blocks

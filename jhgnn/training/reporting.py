@@ -35,16 +35,19 @@ def _finite(content: Any) -> Any:
 
 
 class Say:
-    """Lines for a person on stderr, styled on a terminal and plain elsewhere; results go to stdout."""
+    """Lines for a person on stderr, styled on a terminal and plain elsewhere; results go to stdout. `quiet`: none."""
 
-    def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
     def __call__(self, line: str) -> None:
         self.console.print(line, markup=False)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table on stdout: boxed on a terminal, aligned columns elsewhere."""
+        if self.quiet:
+            return
         if sys.stdout.isatty():
             table = Table(*columns, title=title, title_justify="left")
             for row in rows:

@@ -1,0 +1,54 @@
+"""Several processes that train together: how they find each other, and how the run ends when one of them dies."""
+
+import os
+import sys
+from typing import NoReturn
+
+import jax
+
+from jhgnn.config import DistributedConfig
+from jhgnn.errors import InputError
+
+_CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Where SLURM and MPI launchers say how many processes they started."""
+
+
+def in_cluster() -> bool:
+    """Whether a launcher started several processes, which JAX knows how to join."""
+    return any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _CLUSTER_SIZES)
+
+
+def join(config: DistributedConfig) -> bool:
+    """Joins the other processes, before anything else uses JAX's devices; False where there are none.
+
+    A process that stays silent for `heartbeat_timeout_s` counts as dead, and JAX ends all others.
+
+    Raises:
+        InputError: they cannot be found.
+    """
+    if config.num_processes <= 1 and not (in_cluster() and not config.coordinator):
+        return False
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    known = {
+        "coordinator_address": config.coordinator,
+        "num_processes": config.num_processes,
+        "process_id": config.process_id,
+    }
+    try:
+        jax.distributed.initialize(
+            **(known if config.coordinator else {}),  # type: ignore[arg-type]
+            initialization_timeout=10 * config.heartbeat_timeout_s,
+            heartbeat_timeout_seconds=config.heartbeat_timeout_s,
+            shutdown_timeout_seconds=config.heartbeat_timeout_s,
+        )
+    except (RuntimeError, ValueError) as error:
+        where = config.coordinator or "the cluster's environment"
+        raise InputError(f"distributed: cannot join the other processes at {where}: {error}") from None
+    return True
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process at once: the farewell that JAX takes on exit would wait for processes that are dead."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,114 @@
+"""Training on 1, 2, 4 and 8 devices and in two processes: the same parameters; kills and resumes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "--data.preset=acm",
+    "--data.scale=0.1",
+    "--model.name=rgcn",
+    "--model.layers=2",
+    "--model.hidden=16",
+    "--sampling.batch_size=16",
+    "--sampling.fan_out=5,5",
+    "--training.patience=0",
+    "--run.tensorboard=false",
+]
+EQUAL = 1e-6
+
+DEVICES = """
+import sys, json
+import jax, numpy as np
+jax.config.update("jax_num_cpu_devices", 8)
+from tests.models.heterographs import academic
+from tests.training.minibatches import compiled, recipe, steps
+config, first, worst = recipe(sys.argv[1]), None, {}
+for devices in (1, 2, 4, 8):
+    problem, programs = compiled(academic(), config, devices)
+    state, reports = steps(problem, programs, config, 20)
+    assert all(bool(r.finite) for r in reports)
+    first = first or state.params
+    gaps = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), state.params, first)
+    worst[devices] = max(jax.tree.leaves(gaps))
+print(json.dumps(worst))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
+def test_any_number_of_devices_gives_the_same_parameters_after_20_steps(name):
+    command = [sys.executable, "-c", DEVICES, name]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert max(json.loads(done.stdout.splitlines()[-1]).values()) <= EQUAL
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ) | {"JAX_PLATFORMS": "cpu"}
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "jhgnn.train", *SMALL, f"--run.dir={folder}", *options]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
+
+
+def start_two(folder: Path, *options: str) -> list[subprocess.Popen]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [
+        start(
+            folder,
+            f"--distributed.coordinator=127.0.0.1:{port}",
+            "--distributed.num_processes=2",
+            f"--distributed.process_id={number}",
+            *options,
+        )
+        for number in range(2)
+    ]
+
+
+def finish(*running: subprocess.Popen) -> list[str]:
+    errors = [process.communicate(timeout=600)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), errors
+    return errors
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_and_survive_a_death(tmp_path):
+    options = ("--training.epochs=60", "--training.checkpoint_every_s=0.5")
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    finish(start(alone, *options))
+    pair = start_two(together, *options)
+    deadline = time.monotonic() + 300
+    while not list(together.glob("checkpoints/*/digests.json")):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in pair), pair[0].communicate()
+        time.sleep(0.1)
+    pair[1].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    error = pair[0].communicate(timeout=60)[1]
+    assert time.monotonic() - killed < 60
+    assert pair[0].returncode not in (0, None)
+    assert "error: process 0 of 2 ends, as another one has died" in error
+    pair[1].communicate()
+    # Resumed by two, stopped again, finished by one: the device count may change.
+    pair = start_two(together, *options, "--resume")
+    time.sleep(20)
+    pair[1].send_signal(signal.SIGTERM)
+    for process in pair:
+        process.communicate(timeout=120)
+    finish(start(together, *options, "--resume"))
+    expected, found = (json.loads((folder / "summary.json").read_text()) for folder in (alone, together))
+    assert found["epochs"] == expected["epochs"] == 60
+    assert found["test_loss"] == pytest.approx(expected["test_loss"], abs=1e-3)
+    assert found["test_micro_f1"] == pytest.approx(expected["test_micro_f1"], abs=0.01)
