@@ -40,7 +40,8 @@ def write_problem(graph: HeteroGraph, config: Config, folder: Path, seed: int = 
     """Writes what the peers read, and returns by `DEFINITION/FEATURES` what they are compared with.
 
     Features are `sparse` or `dense`, as the peer's variant has them: a weight's gradient sums over all nodes, in
-    another order each way. R-GCN on ACM against DGL in float64: 1.3e-5 with our sparse projection, 2.8e-6 with our dense one.
+    another order each way. R-GCN on ACM against DGL in float64: 1.3e-5 with our sparse projection, 2.8e-6 with our
+    dense one.
     """
     export(graph, config, folder / "graph")
     found, listing = {}, {}
