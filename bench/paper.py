@@ -1,0 +1,132 @@
+"""`python -m bench.paper`: the characterization paper's experiments, as far as this machine allows; docs/findings.md."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.paper_study.figures import draw_all
+from bench.paper_study.findings import all_findings
+from bench.paper_study.runs import planned, take
+
+RESULTS = Path("bench/results/paper.json")
+DOCUMENT = Path("docs/findings.md")
+IMAGES = Path("docs/images")
+
+
+def measure(groups: list[str], quick: bool) -> dict[str, Any]:
+    """Takes every planned profile; progress goes to stderr."""
+    rows = []
+    runs = [run for run in planned(quick) if not groups or run.group in groups]
+    for number, run in enumerate(runs, 1):
+        start = time.perf_counter()
+        rows.append(take(run))
+        print(f"{number}/{len(runs)} {run.group} {run.name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return {"machine": _machine(), "quick": quick, "rows": rows}
+
+
+def write_document(results: dict[str, Any], path: Path, images: Path) -> None:
+    """Writes the findings as a page, and its figures."""
+    rows = results["rows"]
+    machine = results["machine"]
+    figures = draw_all(rows, images)
+    lines = [
+        "# Findings of the characterization paper, measured here",
+        "",
+        "Han et al., *Characterizing and Understanding HGNN Training on GPUs* (2024), ran DGL on an A100; this page runs"
+        " jhgnn's full-batch training on the machine below. Verdicts are computed from the measured figures"
+        " (`bench/paper_study/findings.py`), and `python -m bench.paper` writes the page again:"
+        " `bench/results/paper.json` holds every figure.",
+        "",
+        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; JAX {machine['jax']}, float32,"
+        " synthetic graphs of Table 3's sizes; five traced steps after the warm-up. Times are of a shared machine:"
+        " read them as shares and ratios.",
+        "",
+        "| # | finding | paper | here | verdict |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for finding in all_findings(rows):
+        lines.append(
+            f"| {finding.number} | {finding.claim} | {finding.paper} | {finding.ours} | **{finding.verdict}** |"
+        )
+    pairs = [row for row in rows if row["group"] == "pairs"]
+    lines += [
+        "",
+        "## How well the profiles add up",
+        "",
+        "| pair | attributed | in ops that cross a border | parts / measured step | step, ms |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in pairs:
+        lines.append(
+            f"| {row['name']} | {row['attributed']:.2%} | {row['crossing']:.1%} | {row['parts_over_measured']:.3f} |"
+            f" {row['step_s'] * 1e3:.1f} |"
+        )
+    captions = {
+        "paper_fig3_time.png": "Time by stage (Fig. 3)",
+        "paper_fig4_kernels.png": "Time by kernel type (Fig. 4)",
+        "paper_fig5_roofline.png": "Roofline with measured ceilings, HAN on DBLP (Fig. 5)",
+        "paper_fig6_traffic.png": "Memory traffic by stage (Fig. 6)",
+        "paper_fig7_memory.png": "Memory over a step, HAN (Fig. 7a)",
+        "paper_fig9_metapaths.png": "Metapath length and number, HAN on IMDB (Fig. 9)",
+    }
+    lines += ["", "## Figures"]
+    for name in figures:
+        lines += ["", f"![{captions[name]}](images/{name})", "", captions[name]]
+    lines += [
+        "",
+        "Figs. 8 and 10 to 14 and the hardware columns of Tables 4 and 5 need a GPU's counters, several GPUs or"
+        " mini-batch traces, as the table says.",
+        "",
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def _machine() -> dict[str, Any]:
+    import jax
+
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "jax": jax.__version__,
+        "commit": commit.stdout.strip(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def main() -> int:
+    """Measures, or with --write writes the page from measured results."""
+    parser = argparse.ArgumentParser(prog="python -m bench.paper", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small graphs, to try the study out; writes no page")
+    parser.add_argument(
+        "--write", action="store_true", help="only write docs/findings.md from bench/results/paper.json"
+    )
+    parser.add_argument("--groups", nargs="*", default=[], help="experiments to repeat; the others keep their results")
+    options = parser.parse_args()
+    if options.write:
+        results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    else:
+        results = measure(options.groups, options.quick)
+        if options.quick:
+            for finding in all_findings(results["rows"]) if not options.groups else []:
+                print(f"{finding.number:>6} {finding.verdict:20} {finding.ours}")
+            return 0
+        if options.groups:
+            kept = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+            results["rows"] = [row for row in kept if row["group"] not in options.groups] + results["rows"]
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_document(results, DOCUMENT, IMAGES)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The runs that the paper's full-batch experiments need, each profiled by `jhgnn.profiling` and kept as figures."""
+
+import dataclasses
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jhgnn.config import Config, override
+from jhgnn.profiling.capture import capture
+from jhgnn.profiling.stages import analyse
+
+MODELS = ("han", "rgcn", "rgat")
+DATASETS = ("acm", "imdb", "dblp")
+METAPATHS = {"acm": ["PAP", "PSP"], "imdb": ["MDM", "MAM", "MAMDM"], "dblp": ["APA", "APVPA", "APTPA"]}
+LENGTHS = {3: "MAM", 5: "MAMAM", 7: "MAMAMAM", 9: "MAMAMAMAM"}
+NUMBERS = ("MAMAM", "MAMDM", "MDMAM", "MDMDM", "MAMAMAM", "MAMAMDM", "MAMDMAM", "MDMAMAM")
+SEGMENT_EDGES = 1_000_000
+"""Segment sums hold `[edges, width]` arrays: with more edges than this in one metapath they are left out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One profile to take: `group` names the experiment."""
+
+    group: str
+    name: str
+    config: Config
+
+
+def planned(quick: bool = False) -> list[Run]:
+    """Every run, in order; `quick` takes a small part of each data set, to try the study out."""
+    scale = 0.05 if quick else 1.0
+    runs = []
+    for model in MODELS:
+        for dataset in DATASETS:
+            runs.append(Run("pairs", f"{model} {dataset}", _config(model, dataset, scale)))
+    for model in MODELS:
+        for dataset in ("imdb",) if model == "han" else DATASETS:
+            config = _config(model, dataset, scale, attention="segment", mean="segment")
+            runs.append(Run("segment", f"{model} {dataset}", config))
+    for length, metapath in LENGTHS.items():
+        runs.append(Run("length", str(length), _config("han", "imdb", scale, metapaths=[metapath])))
+    for number in range(1, len(NUMBERS) + 1):
+        runs.append(Run("number", str(number), _config("han", "imdb", scale, metapaths=list(NUMBERS[:number]))))
+    for model in ("gcn", "gat"):
+        for dataset in DATASETS:
+            runs.append(Run("homogeneous", f"{model} {dataset}", _config(model, dataset, scale)))
+    return runs
+
+
+def _config(model: str, dataset: str, scale: float, *, metapaths: list[str] | None = None, **kernels: str) -> Config:
+    tables: dict[str, Any] = {
+        "data": {"preset": dataset, "scale": scale},
+        "model": {"name": model, **({"metapaths": metapaths or METAPATHS[dataset]} if model == "han" else {})},
+        "kernels": kernels,
+    }
+    return override(Config(), tables, where="bench.paper")
+
+
+def take(run: Run) -> dict[str, Any]:
+    """Profiles one run and keeps what the findings read."""
+    with tempfile.TemporaryDirectory() as folder:
+        capture(run.config, Path(folder), progress=False)
+        profile = analyse(Path(folder))
+    memory = profile["memory"]
+    kept = ("stage", "direction", "seconds", "flops", "bytes", "intensity", "flops_per_s", "bound")
+    return {
+        "group": run.group,
+        "name": run.name,
+        "edges": sum((profile["run"]["semantic_graphs"] or {}).values()),
+        "implementations": sorted(set(profile["run"]["implementations"].values())),
+        "step_s": profile["step"]["untraced_s"],
+        "traced_s": profile["step"]["wall_s"],
+        "parts_over_measured": profile["step"]["parts_over_measured"],
+        "attributed": profile["attribution"]["attributed"],
+        "crossing": profile["attribution"]["crossing"],
+        "sgb_s": profile["preparation"]["SGB"],
+        "stages": [{key: row[key] for key in kept} for row in profile["stages"] if row["stage"] != "other"],
+        "kernel_types": [
+            {key: row[key] for key in ("stage", "direction", "type", "seconds")} for row in profile["kernel_types"]
+        ],
+        "ceilings": profile["roofline"]["ceilings"],
+        "memory": {
+            name: {
+                key: memory[name][key]
+                for key in ("argument_bytes", "temp_bytes", "total_bytes", "peak_live_bytes", "peak_by_stage")
+            }
+            for name in ("training", "inference")
+        },
+        "timelines": {name: memory[name]["timeline"]["live_bytes"] for name in ("training", "inference")}
+        if run.group == "pairs" and run.name.startswith("han")
+        else None,
+        "residuals": memory["residuals"],
+    }
+
+
+def total(row: dict[str, Any], key: str = "seconds", stage: str = "", direction: str = "") -> float:
+    """A sum over the stages of one run; empty means any."""
+    return sum(
+        each[key]
+        for each in row["stages"]
+        if (not stage or each["stage"] == stage) and (not direction or each["direction"] == direction)
+    )
+
+
+def geometric_mean(values: list[float]) -> float:
+    """As the paper averages."""
+    return statistics.geometric_mean(values)
