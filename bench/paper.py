@@ -1,4 +1,4 @@
-"""`python -m bench.paper`: the characterization paper's experiments, as far as this machine allows; docs/findings.md."""
+"""`python -m bench.paper`: the characterization paper's experiments, as far as this machine allows, as a page."""
 
 import argparse
 import json
@@ -30,16 +30,25 @@ def measure(groups: list[str], quick: bool) -> dict[str, Any]:
     return {"machine": _machine(), "quick": quick, "rows": rows}
 
 
-def write_document(results: dict[str, Any], path: Path, images: Path) -> None:
-    """Writes the findings as a page, and its figures."""
+CAPTIONS = {
+    "paper_fig3_time.png": "Time by stage (Fig. 3)",
+    "paper_fig4_kernels.png": "Time by kernel type (Fig. 4)",
+    "paper_fig5_roofline.png": "Roofline with measured ceilings, HAN on DBLP (Fig. 5)",
+    "paper_fig6_traffic.png": "Memory traffic by stage (Fig. 6)",
+    "paper_fig7_memory.png": "Memory over a step, HAN (Fig. 7a)",
+    "paper_fig9_metapaths.png": "Metapath length and number, HAN on IMDB (Fig. 9)",
+}
+
+
+def document(results: dict[str, Any]) -> str:
+    """The findings as a page."""
     rows = results["rows"]
     machine = results["machine"]
-    figures = draw_all(rows, images)
     lines = [
         "# Findings of the characterization paper, measured here",
         "",
-        "Han et al., *Characterizing and Understanding HGNN Training on GPUs* (2024), ran DGL on an A100; this page runs"
-        " jhgnn's full-batch training on the machine below. Verdicts are computed from the measured figures"
+        "Han et al., *Characterizing and Understanding HGNN Training on GPUs* (2024), ran DGL on an A100; this page"
+        " runs jhgnn's full-batch training on the machine below. Verdicts are computed from the measured figures"
         " (`bench/paper_study/findings.py`), and `python -m bench.paper` writes the page again:"
         " `bench/results/paper.json` holds every figure.",
         "",
@@ -67,24 +76,16 @@ def write_document(results: dict[str, Any], path: Path, images: Path) -> None:
             f"| {row['name']} | {row['attributed']:.2%} | {row['crossing']:.1%} | {row['parts_over_measured']:.3f} |"
             f" {row['step_s'] * 1e3:.1f} |"
         )
-    captions = {
-        "paper_fig3_time.png": "Time by stage (Fig. 3)",
-        "paper_fig4_kernels.png": "Time by kernel type (Fig. 4)",
-        "paper_fig5_roofline.png": "Roofline with measured ceilings, HAN on DBLP (Fig. 5)",
-        "paper_fig6_traffic.png": "Memory traffic by stage (Fig. 6)",
-        "paper_fig7_memory.png": "Memory over a step, HAN (Fig. 7a)",
-        "paper_fig9_metapaths.png": "Metapath length and number, HAN on IMDB (Fig. 9)",
-    }
     lines += ["", "## Figures"]
-    for name in figures:
-        lines += ["", f"![{captions[name]}](images/{name})", "", captions[name]]
+    for name, caption in CAPTIONS.items():
+        lines += ["", f"![{caption}](images/{name})", "", caption]
     lines += [
         "",
         "Figs. 8 and 10 to 14 and the hardware columns of Tables 4 and 5 need a GPU's counters, several GPUs or"
         " mini-batch traces, as the table says.",
         "",
     ]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    return "\n".join(lines)
 
 
 def _machine() -> dict[str, Any]:
@@ -124,7 +125,8 @@ def main() -> int:
             kept = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
             results["rows"] = [row for row in kept if row["group"] not in options.groups] + results["rows"]
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    write_document(results, DOCUMENT, IMAGES)
+    draw_all(results["rows"], IMAGES)
+    DOCUMENT.write_text(document(results), encoding="utf-8")
     return 0
 
 

@@ -15,7 +15,7 @@ ALPHA = {"forward": 1.0, "backward": 0.6, "recompute": 0.35, "update": 1.0, "non
 
 
 def draw_figures(profile: Profile, folder: Path) -> list[Path]:
-    """Draws `stages.png`, `kernels.png`, `traffic.png`, `roofline.png` and `memory.png`; the paths drawn."""
+    """Draws `stages.png`, `kernel_types.png`, `traffic.png`, `roofline.png` and `memory.png`; the paths drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -58,7 +58,7 @@ def draw_figures(profile: Profile, folder: Path) -> list[Path]:
     axes.set_ylabel("% of stage time")
     axes.tick_params(axis="x", labelsize=8)
     axes.legend(frameon=False, ncols=4, fontsize=8)
-    save(figure, "kernels.png")
+    save(figure, "kernel_types.png")
 
     ceilings = profile["roofline"]["ceilings"]
     if ceilings:

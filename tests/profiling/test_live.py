@@ -91,7 +91,7 @@ def test_trace_and_compare(stored, tmp_path, capsys):
         "profile.json",
         "report.html",
         "stages.png",
-        "kernels.png",
+        "kernel_types.png",
         "traffic.png",
         "roofline.png",
         "memory.png",
