@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ def predict(config: Config, folder: Path, output: Path) -> str:
 
     from jhgnn.train import configure_jax
     from jhgnn.training.checkpoint import CheckpointStore
+    from jhgnn.training.minibatch_predict import predict_minibatches
+    from jhgnn.training.minibatch_problem import prepare_minibatches
     from jhgnn.training.problem import prepare
     from jhgnn.training.state import abstract_params, model_structure
     from jhgnn.training.step import apply_model
@@ -35,10 +38,13 @@ def predict(config: Config, folder: Path, output: Path) -> str:
         raise InputError(f"--run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
     progress = store.progress()
     configure_jax()
-    problem = prepare(config)
+    problem: Any = prepare_minibatches(config) if config.sampling.batch_size else prepare(config)
     params = store.load_best_params(abstract_params(config.model, problem.spec))
-    structure = model_structure(config.model, problem.spec)
-    logits, embeddings = jax.jit(functools.partial(apply_model, structure))(params, problem.inputs)
+    if config.sampling.batch_size:
+        logits, embeddings = predict_minibatches(problem, config, params)
+    else:
+        structure = model_structure(config.model, problem.spec)
+        logits, embeddings = jax.jit(functools.partial(apply_model, structure))(params, problem.inputs)
     probabilities = jax.nn.sigmoid(logits) if problem.graph.multi_label else jax.nn.softmax(logits)
     try:
         output.mkdir(parents=True, exist_ok=True)

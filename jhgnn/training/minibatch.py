@@ -263,7 +263,7 @@ class _Run:
 
     def _figures(self) -> dict[str, Any]:
         feed, problem, train_s = self.feed, self.problem, sum(self.step_s)
-        num_batches = max(1, feed.num_batches)
+        num_batches, on_host = max(1, feed.num_batches), problem.side[0] == "host"
         return {
             "batch_size": self.config.sampling.batch_size,
             "steps": self._steps_done(),
@@ -272,8 +272,9 @@ class _Run:
             "sampling_side_reason": problem.side[1],
             "features_on_device": problem.features_on_device[0],
             "sampling_wait_share": feed.wait_s / train_s if train_s > 0 else 0.0,
-            "padding_waste_slots": feed.waste["slots"] / num_batches,
-            "padding_waste_entries": feed.waste["entries"] / num_batches,
+            # Unknown where the device samples: its blocks never leave it.
+            "padding_waste_slots": feed.waste["slots"] / num_batches if on_host else None,
+            "padding_waste_entries": feed.waste["entries"] / num_batches if on_host else None,
             "overflows": self.overflows,
             "compilations_after_warm_up": self.compiled_late,
             "devices": self.fleet.size,

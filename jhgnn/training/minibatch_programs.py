@@ -159,6 +159,11 @@ def _features_of(
     }
 
 
+def gather_features(features: Mapping[str, HostFeatures], blocks: SampledBlocks) -> dict[str, Any]:
+    """Rows of the input frontier of each type that has features and was met, NumPy; zeros for padding slots."""
+    return _features_of(features, blocks, _rows)
+
+
 def _abstract_rows(table: np.ndarray, ids: Any) -> Any:
     return jax.ShapeDtypeStruct((*ids.shape, *table.shape[1:]), table.dtype)
 
@@ -204,7 +209,7 @@ class Feed:
                 prefetch=Prefetch(
                     sampling.prefetch_threads, sampling.prefetch_depth, int(sampling.prefetch_memory_gib * 2**30)
                 ),
-                gather=lambda blocks: (_features_of(self._features, blocks, _rows), padding_waste(blocks)),
+                gather=lambda blocks: (gather_features(self._features, blocks), padding_waste(blocks)),
                 transfer=self._transfer,
                 num_shards=fleet.size,
                 local_shards=fleet.local_shards,

@@ -12,7 +12,7 @@ from jhgnn.sampling.capacities import fixed
 from jhgnn.sampling.host import HostSampler
 from jhgnn.training.lazy_rows import tables_of, take, with_tables
 from jhgnn.training.minibatch_problem import plan_minibatches
-from jhgnn.training.minibatch_programs import _features_of, _rows
+from jhgnn.training.minibatch_programs import gather_features
 from jhgnn.training.state import model_structure
 from jhgnn.training.step import apply_model
 from tests.models.heterographs import academic
@@ -36,8 +36,7 @@ def sampled(graph, config, seeds):
     buckets = fixed(problem.plan.bound_capacities({"paper": len(seeds)}))
     blocks, _ = HostSampler(problem.sampled, problem.plan).sample({"paper": seeds}, 0, 0, buckets)
     endpoints = tuple((draw.name, draw.source, draw.target) for draw in problem.plan.draws)
-    features = _features_of(problem.features, blocks, _rows)
-    return problem, jax.device_put(SampledInputs(features, blocks, endpoints))
+    return problem, jax.device_put(SampledInputs(gather_features(problem.features, blocks), blocks, endpoints))
 
 
 def on_rows(params, inputs):

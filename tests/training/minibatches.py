@@ -7,6 +7,7 @@ import numpy as np
 
 from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.sampling.capacities import fixed
 from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.epoch import Cursor
@@ -40,11 +41,18 @@ def recipe(name: str = "rgcn", *, sampling: dict | None = None, training: dict |
     )
 
 
-def compiled(graph: HeteroGraph, config: Config, devices: int = 1) -> tuple[MinibatchProblem, MinibatchPrograms]:
-    """The update alone, in one bucket that holds any batch."""
+def compiled(
+    graph: HeteroGraph, config: Config, devices: int = 1, slots: dict[str, int] | None = None
+) -> tuple[MinibatchProblem, MinibatchPrograms]:
+    """The update alone, in one bucket that holds any batch, or at most these `slots` of some types."""
     problem, fleet = plan_minibatches(graph, config), Fleet(devices)
     batches = train_batches(problem, config)
     capacities = problem.plan.bound_capacities({"paper": config.sampling.batch_size // fleet.size})
+    if slots:
+        capacities = tuple(
+            FrozenCounts(tuple((name, min(count, slots.get(name, count))) for name, count in counts.items))
+            for counts in capacities
+        )
     structure = model_structure(config.model, problem.spec)
     on_device = problem.side[0] == "device"
     resident = Resident(

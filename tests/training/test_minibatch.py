@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from jhgnn.config import to_toml
+from jhgnn.errors import InputError
 from jhgnn.training.checkpoint import CheckpointStore
 from jhgnn.training.interrupt import StopRequest
-from jhgnn.training.layerwise import layerwise_embeddings
+from jhgnn.training.layerwise import layerwise_embeddings, layerwise_scores
 from jhgnn.training.minibatch import train_minibatches
+from jhgnn.training.minibatch_predict import predict_minibatches
 from jhgnn.training.minibatch_problem import plan_minibatches
 from jhgnn.training.minibatch_programs import compile_minibatches
+from jhgnn.training.objective import count, scores
 from jhgnn.training.reporting import Say
 from jhgnn.training.state import init_params, model_structure
 from jhgnn.training.step import apply_model
@@ -85,3 +88,43 @@ def test_layerwise_inference_is_the_full_batch_forward_pass(name, monkeypatch):
     expected = apply_model(model_structure(config.model, full.spec), params, full.inputs).embeddings
     found = layerwise_embeddings(problem, config, params)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layerwise_scores_and_predictions_are_the_full_batchs(trained):
+    config, problem, programs, _, outcome = trained
+    full, _ = built(academic(), config)
+    structure = model_structure(config.model, full.spec)
+    logits = apply_model(structure, outcome.params, full.inputs).logits
+    found = layerwise_scores(problem, programs, config, outcome.params, ("val", "test"))
+    for split in ("val", "test"):
+        expected = scores(count(logits, full.labels, full.splits[split]), full.split_size(split))
+        assert found[split] == pytest.approx(expected, rel=1e-5)
+    predicted = predict_minibatches(problem, config, outcome.params)
+    np.testing.assert_allclose(predicted.logits, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_han_predicts_on_drawn_neighbours():
+    graph, config = academic(), recipe("han", sampling={"batch_size": 40, "fan_out": "all"})
+    full, params = built(graph, config)
+    expected = apply_model(model_structure(config.model, full.spec), params, full.inputs)
+    found = predict_minibatches(plan_minibatches(graph, config), config, params)
+    np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.embeddings, expected.embeddings, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_not_fit_is_one_line():
+    graph = academic()
+    for config, message in (
+        (recipe(sampling={"fan_out": "3"}, layers=3), None),
+        (recipe(sampling={"fan_out": "3,2,1"}), "has 3 numbers, but rgcn has 2 layers"),
+        (recipe("han", sampling={"walks": 5, "fan_out": "3,2"}), "give one number"),
+    ):
+        if message is None:
+            assert plan_minibatches(graph, config).plan.num_hops == 3
+            continue
+        with pytest.raises(InputError, match=message):
+            plan_minibatches(graph, config)
+    config = recipe(sampling={"batch_size": 7})
+    problem = plan_minibatches(graph, config)
+    with pytest.raises(InputError, match="does not divide over 2 devices"):
+        compile_minibatches(problem, config)

@@ -127,3 +127,13 @@ def test_rows_that_several_devices_touch_are_summed_once():
         assert sorted(own[own >= 0].tolist()) == [1, 3, 5]
         np.testing.assert_array_equal(rows[own >= 0], dense[own[own >= 0]])
         assert not rows[own < 0].any()
+
+
+def test_a_batch_that_overflows_on_the_device_changes_nothing_and_says_so():
+    config = recipe(sampling={"side": "device"})
+    problem, programs = compiled(academic(), config, slots={"paper": 9, "author": 2})
+    state, (report,) = steps(problem, programs, config, 1)
+    assert bool(report.overflowed)
+    assert int(state.step) == 0
+    initial = init_params(config.model, problem.spec, 1)
+    jax.tree.map(np.testing.assert_array_equal, state.params, jax.tree.map(np.asarray, initial))
