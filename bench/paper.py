@@ -123,7 +123,9 @@ def main() -> int:
             return 0
         if options.groups:
             kept = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
-            results["rows"] = [row for row in kept if row["group"] not in options.groups] + results["rows"]
+            rows = [row for row in kept if row["group"] not in options.groups] + results["rows"]
+            order = [(run.group, run.name) for run in planned()]
+            results["rows"] = sorted(rows, key=lambda row: order.index((row["group"], row["name"])))
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     draw_all(results["rows"], IMAGES)
     DOCUMENT.write_text(document(results), encoding="utf-8")
