@@ -24,6 +24,8 @@ SMALL = [
     "--run.tensorboard=false",
 ]
 EQUAL = 1e-6
+"""Float32 sums in another order, after 20 updates. Adam, whose eps is 1e-8, turns the rounding of gradients that should
+cancel to zero, as some of attention do, into steps of up to 1e-5: models with attention are compared under SGD."""
 
 DEVICES = """
 import sys, json
@@ -31,7 +33,8 @@ import jax, numpy as np
 jax.config.update("jax_num_cpu_devices", 8)
 from tests.models.heterographs import academic
 from tests.training.minibatches import compiled, recipe, steps
-config, first, worst = recipe(sys.argv[1]), None, {}
+training = {"optimizer": sys.argv[2], "learning_rate": float(sys.argv[3])}
+config, first, worst = recipe(sys.argv[1], training=training), None, {}
 for devices in (1, 2, 4, 8):
     problem, programs = compiled(academic(), config, devices)
     state, reports = steps(problem, programs, config, 20)
@@ -44,9 +47,11 @@ print(json.dumps(worst))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
-def test_any_number_of_devices_gives_the_same_parameters_after_20_steps(name):
-    command = [sys.executable, "-c", DEVICES, name]
+@pytest.mark.parametrize(
+    ("name", "optimizer", "rate"), [("rgcn", "adam", "0.005"), ("rgat", "sgd", "0.05"), ("han", "sgd", "0.05")]
+)
+def test_any_number_of_devices_gives_the_same_parameters_after_20_steps(name, optimizer, rate):
+    command = [sys.executable, "-c", DEVICES, name, optimizer, rate]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert max(json.loads(done.stdout.splitlines()[-1]).values()) <= EQUAL
