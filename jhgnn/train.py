@@ -136,7 +136,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
         if resume:
             check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
         if leads:
-            write_text(folder / "recipe.toml", to_toml(config))
+            write_text(folder / "recipe.toml", recorded(config))
         configure_jax()
         with withdrawn_on_bad_input(folder) if leads and not resume else contextlib.nullcontext():
             problem = prepare(config)
@@ -148,13 +148,13 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
             seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
             if leads:
                 seed_folder.mkdir(exist_ok=True)
-                write_text(seed_folder / "recipe.toml", to_toml(seed_config))
+                write_text(seed_folder / "recipe.toml", recorded(seed_config))
             outcome = train(
                 problem,
                 programs,
                 seed_config,
                 seed_folder,
-                recipe=to_toml(seed_config),
+                recipe=recorded(seed_config),
                 resume=resume and CheckpointStore(seed_folder / "checkpoints").exists(),
                 stop=stop,
                 say=say,
@@ -179,6 +179,12 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
     print_summary(say, summary)
     say(f"run folder: {folder}")
     return 0
+
+
+def recorded(config: Config) -> str:
+    """The recipe as a run keeps it: without the processes of this start, since it may be resumed by others."""
+    distributed = dataclasses.replace(config.distributed, coordinator="", num_processes=0, process_id=-1)
+    return to_toml(dataclasses.replace(config, distributed=distributed))
 
 
 def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
