@@ -1,11 +1,13 @@
 """The named graphs of `bench.ops`: real ones where the data is, and synthetic ones of telling shapes."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from bench.semantic_graph_build import TABLE_3, read_graphs
+from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_metapath
 
@@ -24,7 +26,8 @@ def mag_relation() -> SemanticGraph:
         bounds = np.cumsum(weights)
         drawn = np.searchsorted(bounds, rng.random(MAG["num_edges"]) * bounds[-1])
         ends.append(rng.permutation(count)[np.minimum(drawn, count - 1)])
-    return SemanticGraph.from_pairs(*ends, MAG["num_sources"], MAG["num_targets"], "mag")
+    senders, receivers = ends
+    return SemanticGraph.from_pairs(senders, receivers, MAG["num_sources"], MAG["num_targets"], "mag")
 
 
 def star() -> SemanticGraph:
@@ -48,6 +51,10 @@ def small_relations() -> list[SemanticGraph]:
     ]
 
 
+def _metapath_graph(graph: HeteroGraph, text: str) -> list[SemanticGraph]:
+    return [build_metapath(graph, graph.schema.metapath(text))]
+
+
 def cases(data_root: Path) -> Iterator[tuple[str, Callable[[], list[SemanticGraph]]]]:
     """(name, what builds its graphs), Table 3 first where the data is."""
     if data_root.is_dir():
@@ -55,10 +62,7 @@ def cases(data_root: Path) -> Iterator[tuple[str, Callable[[], list[SemanticGrap
         for dataset, metapaths in TABLE_3.items():
             graph = heterographs[dataset]
             for text in metapaths:
-                yield (
-                    f"{dataset}_{text}",
-                    lambda graph=graph, text=text: [build_metapath(graph, graph.schema.metapath(text))],
-                )
+                yield f"{dataset}_{text}", functools.partial(_metapath_graph, graph, text)
     yield "mag_writes", lambda: [mag_relation()]
     yield "star", lambda: [star()]
     yield "chain", lambda: [chain()]

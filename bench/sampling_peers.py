@@ -10,7 +10,9 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 warnings.filterwarnings("ignore")
 
@@ -22,7 +24,7 @@ LISTING = json.loads(Path(FOLDER, "graph.json").read_text())
 SEED_TYPE = LISTING["seed_type"]
 
 
-def relations():
+def relations() -> Iterator[tuple[tuple[str, ...], torch.Tensor, torch.Tensor]]:
     """(source, name, target), in-edges CSR."""
     for number, triple in enumerate(LISTING["relations"]):
         indptr, senders = (
@@ -31,7 +33,7 @@ def relations():
         yield tuple(triple), torch.from_numpy(indptr), torch.from_numpy(senders.astype(np.int64))
 
 
-def dgl_graph(width: str):
+def dgl_graph(width: str) -> Any:
     import dgl
 
     data = {triple: ("csc", (indptr, senders, torch.tensor([]))) for triple, indptr, senders in relations()}
@@ -40,7 +42,7 @@ def dgl_graph(width: str):
     return graph.formats(["csc", "csr"])
 
 
-def dgl_fan_out(request: dict, seeds: np.ndarray):
+def dgl_fan_out(request: dict, seeds: np.ndarray) -> Iterator[tuple[float, int, int]]:
     """NeighborSampler, both of its paths: `dgl` fused sampling and deduplication, `dgl_unfused` in two passes."""
     import dgl
 
@@ -56,7 +58,7 @@ def dgl_fan_out(request: dict, seeds: np.ndarray):
         yield spent, sum(block.num_edges() for block in blocks), sum(len(ids) for ids in inputs.values())
 
 
-def dgl_walks(request: dict, seeds: np.ndarray):
+def dgl_walks(request: dict, seeds: np.ndarray) -> Iterator[tuple[float, int, int]]:
     """RandomWalkNeighborSampler for each metapath, as DGL's own HAN example samples it."""
     import dgl
 
@@ -77,7 +79,7 @@ def dgl_walks(request: dict, seeds: np.ndarray):
         yield spent, sum(block.num_edges() for block in blocks), len(inputs)
 
 
-def pyg_fan_out(request: dict, seeds: np.ndarray):
+def pyg_fan_out(request: dict, seeds: np.ndarray) -> Iterator[tuple[float, int, int]]:
     """NeighborLoader; its way to use several threads is that many worker processes."""
     from torch_geometric.data import HeteroData
     from torch_geometric.loader import NeighborLoader

@@ -9,9 +9,9 @@ from flax import nnx
 
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
+from jhgnn.nn.stage import border
 from jhgnn.ops.neighbor_table import weighted_sum
 from jhgnn.ops.sparse_matmul import sparse_matmul
-from jhgnn.nn.stage import border
 
 Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
 """What a stage projects: dense `[num_nodes, width]` or sparse features, of all nodes or of a mini-batch."""

@@ -77,7 +77,8 @@ def _forward(
 
 def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array) -> tuple:
     outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats = residuals
-    row_size, _ = attention_row_size(*z.shape[1:], 4, rate)
+    _, heads, width = z.shape
+    row_size, _ = attention_row_size(heads, width, 4, rate)
     shapes = [z.shape, logit_src.shape, logit_dst.shape, (logit_dst.shape[0], row_size)]
     d_z, d_logit_src, d_logit_dst, _ = jax.ffi.ffi_call(
         "jhgnn_attention_backward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
