@@ -56,6 +56,9 @@ class DataConfig:
     scale: float = _option(1.0, "share of the full size, for synthetic data", above=0, maximum=1)
     seed: int = _option(0, "seed of synthetic data and of a drawn validation split", minimum=0, below=2**32)
     validation: bool = _option(True, "false: validation nodes join the training nodes, and the last epoch is the best")
+    one_hot: bool = _option(
+        False, "one-hot features for types that have none (the R-GCN paper) instead of learnable embeddings"
+    )
     reverse_relations: bool = _option(False, "add the reverse of every relation that has none")
 
 

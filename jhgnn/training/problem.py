@@ -113,6 +113,9 @@ def read(config: Config, *, progress: bool = True) -> HeteroGraph:
         splits = {split: ids for split, ids in graph.splits.items() if split != "val"}
         splits["train"] = np.sort(np.concatenate([graph.splits["train"], graph.splits["val"]]))
         graph = dataclasses.replace(graph, splits=splits)
+    if data.one_hot:
+        identities = {t: sparse.eye_array(n, dtype=np.float32, format="csr") for t, n in graph.num_nodes.items()}
+        graph = dataclasses.replace(graph, features=identities | dict(graph.features))
     return graph.with_reverse_relations() if data.reverse_relations else graph
 
 
