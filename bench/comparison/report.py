@@ -36,6 +36,7 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
         " ".join(notes),
         _versions(cells),
         "### Epoch, ms (median, half the quartile range)\n\n" + epoch_table(cells),
+        "![Epoch times](images/comparison-epochs.png)",
         _optional("### Epoch with dense features on every side, ms", dense_table(cells)),
         "### Forward and backward, ms\n\n" + _table(cells, _split),
         "### First epoch, compilation included, s\n\n" + _table(cells, _number("first_epoch_s", "{:.2f}")),
