@@ -12,22 +12,29 @@ from typing import Any
 
 from bench.paper_study.figures import draw_all
 from bench.paper_study.findings import all_findings
-from bench.paper_study.runs import planned, take
+from bench.paper_study.runs import TRACED_STEPS, planned, take
 
 RESULTS = Path("bench/results/paper.json")
+PARTIAL = Path("bench/results/.paper.partial.json")
 DOCUMENT = Path("docs/findings.md")
 IMAGES = Path("docs/images")
 
 
 def measure(groups: list[str], quick: bool) -> dict[str, Any]:
-    """Takes every planned profile; progress goes to stderr."""
-    rows = []
+    """Takes every planned profile; progress goes to stderr, and what was taken survives an interruption."""
     runs = [run for run in planned(quick) if not groups or run.group in groups]
+    rows = json.loads(PARTIAL.read_text(encoding="utf-8")) if PARTIAL.exists() and not quick else []
+    taken = {(row["group"], row["name"]) for row in rows}
     for number, run in enumerate(runs, 1):
+        if (run.group, run.name) in taken:
+            continue
         start = time.perf_counter()
         rows.append(take(run))
+        if not quick:
+            PARTIAL.write_text(json.dumps(rows), encoding="utf-8")
         print(f"{number}/{len(runs)} {run.group} {run.name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    return {"machine": _machine(), "quick": quick, "rows": rows}
+    PARTIAL.unlink(missing_ok=True)
+    return {"machine": _machine(), "quick": quick, "traced_steps": TRACED_STEPS, "rows": rows}
 
 
 CAPTIONS = {
@@ -53,8 +60,8 @@ def document(results: dict[str, Any]) -> str:
         " `bench/results/paper.json` holds every figure.",
         "",
         f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; JAX {machine['jax']}, float32,"
-        " synthetic graphs of Table 3's sizes; five traced steps after the warm-up. Times are of a shared machine:"
-        " read them as shares and ratios.",
+        f" synthetic graphs of Table 3's sizes; the fastest of {results['traced_steps']} traced steps."
+        f" The machine was shared (load {machine['load']:.1f} at the end): read times as shares and ratios.",
         "",
         "| # | finding | paper | here | verdict |",
         "| --- | --- | --- | --- | --- |",

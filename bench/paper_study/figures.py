@@ -42,7 +42,7 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
             axes.set_title(direction or "step")
             axes.tick_params(axis="x", labelsize=7)
         grid[0].set_ylabel("% of time" if key == "seconds" else "% of bytes moved")
-        grid[0].legend(frameon=False, fontsize=7)
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
         save(figure, file)
 
     figure, grid = plt.subplots(2, 3, figsize=(13, 5.6), layout="constrained", sharey=True)
@@ -61,7 +61,8 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
                 bottom = [a + b for a, b in zip(bottom, shares, strict=True)]
             axes.set_title(f"{stage} {direction}")
             axes.tick_params(axis="x", labelsize=6)
-    grid[0][0].legend(frameon=False, fontsize=7)
+    handles = grid[0][0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside right center", frameon=False, fontsize=8)
     save(figure, "paper_fig4_kernels.png")
 
     dblp = next(row for row in pairs if row["name"] == "han dblp")
@@ -91,6 +92,9 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
                 area.set_alpha(ALPHA.get(key.partition(".")[2], 1.0))
             axes.set_title(f"{row['name']}: {program}")
             axes.set_ylabel("live MB")
+            axes.set_xlabel("position in the schedule", fontsize=8)
+    patches = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[stage]) for stage in STAGES]
+    figure.legend(patches, STAGES, loc="outside right center", frameon=False, fontsize=8)
     save(figure, "paper_fig7_memory.png")
 
     figure, both = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")

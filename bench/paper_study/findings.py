@@ -77,7 +77,7 @@ def _forward_or_backward(pairs: Sequence[Row]) -> Finding:
         f"forward {statistics.mean(forward):.1%}, backward {statistics.mean(backward):.1%} of op time;"
         f" forward is longer on {more} of {len(pairs)} pairs"
     )
-    verdict = HOLDS if statistics.mean(forward) > statistics.mean(backward) else FAILS
+    verdict = _verdict([statistics.mean(forward) > statistics.mean(backward), more > len(pairs) / 2])
     return Finding("1", "forward takes longer than backward", "48.33 % against 42.37 %", ours, verdict)
 
 
