@@ -68,7 +68,7 @@ def test_command_parses(block, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     write_files(block.page, tmp_path)
-    module, *arguments = shlex.split(command)[2:]
+    module, *arguments = shlex.split(command, comments=True)[2:]
     if module == "jhgnn.train":
         train.parse(arguments)
     elif module == "jhgnn.predict":
@@ -94,7 +94,7 @@ def test_commands_run_in_the_order_shown(page, tmp_path, compile_cache):
     steps = [[sys.executable, path.name] for path in write_files(page, tmp_path) if path.suffix == ".py"]
     for block in blocks(page):
         if block.marker != "needs":
-            steps += [[sys.executable, *shlex.split(command)[1:]] for command in block.commands]
+            steps += [[sys.executable, *shlex.split(command, comments=True)[1:]] for command in block.commands]
     for step in steps:
         done = subprocess.run(step, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{shlex.join(step)}\n{done.stdout}\n{done.stderr}"
