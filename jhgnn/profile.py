@@ -21,6 +21,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="steps before anything is counted")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="steps to trace")
     parser.add_argument("--barriers", action="store_true", help="also trace the step with barriers at stage borders")
+    parser.add_argument("--ncu", action="store_true", help="on a GPU: run Nsight Compute and merge its figures")
     parser.add_argument("--trace", metavar="DIR", help="analyse a trace that was brought here, with its program beside")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="put two profiles side by side")
     add_options(parser)
@@ -52,15 +53,22 @@ def output_folder(options: argparse.Namespace, config: Config) -> Path:
 
 def profile_recipe(options: argparse.Namespace) -> int:
     """Traces a recipe and reports."""
+    from jhgnn.profiling import ncu
     from jhgnn.profiling.capture import capture
     from jhgnn.train import configure_jax
     from jhgnn.training.reporting import Say
 
     config = from_options(options)
+    if options.ncu:
+        ncu.find()
+        if config.sampling.batch_size:
+            raise InputError(f"--ncu with sampling.batch_size = {config.sampling.batch_size}: full-batch steps only")
     folder = output_folder(options, config)
     configure_jax()
     Say()(f"profiling {config.model.name}: {options.warm_up} steps to warm up, {options.steps} traced; in {folder}")
     capture(config, folder, warm_up=options.warm_up, steps=options.steps, with_barriers=options.barriers)
+    if options.ncu:
+        ncu.measure(folder)
     return report(folder, folder)
 
 

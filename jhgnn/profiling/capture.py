@@ -46,7 +46,7 @@ def capture(
     with_barriers: bool = False,
     progress: bool = True,
 ) -> Capture:
-    """Profiles full-batch training of a recipe into a folder.
+    """Profiles training of a recipe into a folder; a mini-batch one by `capture_minibatches`.
 
     Writes `recipe.toml`, `capture.json`, `step.hlo.txt`, `step.hlo.pb`, `step.buffers.json`, the same for `inference`,
     the trace of the steps under `plugins/profile/` and that of the preparation under `prepare/`. With barriers,
@@ -61,15 +61,20 @@ def capture(
         progress: show the readers' progress.
 
     Raises:
-        InputError: as `jhgnn.training.problem.prepare`; or the recipe trains on mini-batches.
+        InputError: as `jhgnn.training.problem.prepare`; or barriers in mini-batch steps.
     """
     if config.sampling.batch_size:
-        raise InputError(
-            f"sampling.batch_size = {config.sampling.batch_size}: jhgnn.profile traces full-batch steps; set it to 0"
-        )
+        from jhgnn.profiling.capture_minibatch import capture_minibatches
+
+        if with_barriers:
+            raise InputError(
+                f"--barriers with sampling.batch_size = {config.sampling.batch_size}: barriers are compiled into"
+                " full-batch steps only; leave --barriers out"
+            )
+        return capture_minibatches(config, folder, warm_up=warm_up, steps=steps, progress=progress)
     config = dataclasses.replace(config, sgb=dataclasses.replace(config.sgb, cache_dir=""))
     write_text(folder / "recipe.toml", to_toml(config))
-    with _tracing(folder / "prepare", host_level=1):
+    with tracing(folder / "prepare", host_level=1):
         with jax.profiler.TraceAnnotation("READ"):
             graph = read(config, progress=progress)
         with jax.profiler.TraceAnnotation("SGB"):
@@ -92,16 +97,16 @@ def capture(
     untraced = _untraced(problem, config, list(variants.values()), warm_up)
     facts |= {"warm_up_steps": warm_up, "untraced_s": untraced[0]}
     facts |= _traced(folder, problem, config, programs.step, steps)
-    facts |= {"step_memory": _memory_stats(programs.step), "inference_memory": _memory_stats(inference)}
+    facts |= {"step_memory": memory_stats(programs.step), "inference_memory": memory_stats(inference)}
     facts |= {"inference_s": _inference_s(problem, config, inference, warm_up, steps)}
-    facts |= {"xla_cost": _xla_cost(programs.step), "ceilings": measure_ceilings()}
+    facts |= {"xla_cost": xla_cost(programs.step), "ceilings": measure_ceilings()}
     write_json(folder / "capture.json", facts)
     if with_barriers:
         below = folder / "barriers"
         below.mkdir(exist_ok=True)
         save_program(below, "step", variants[below])
         measured = _traced(below, problem, config, variants[below], steps)
-        memory = {"step_memory": _memory_stats(variants[below]), "untraced_s": untraced[1]}
+        memory = {"step_memory": memory_stats(variants[below]), "untraced_s": untraced[1]}
         write_json(below / "capture.json", facts | measured | memory)
     return Capture(folder, facts)
 
@@ -143,7 +148,7 @@ def _traced(folder: Path, problem: Problem, config: Config, step: Compiled, step
     state, report = step(_start(problem, config), *arguments)
     jax.block_until_ready((state, report))
     seconds = []
-    with _tracing(folder, host_level=2):
+    with tracing(folder, host_level=2):
         for number in range(steps):
             start = time.perf_counter()
             with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
@@ -158,7 +163,7 @@ def _start(problem: Problem, config: Config) -> Any:
     return init_state(params, make_optimizer(config.training), config.run.seed)
 
 
-def _tracing(folder: Path, host_level: int) -> contextlib.AbstractContextManager[None]:
+def tracing(folder: Path, host_level: int) -> contextlib.AbstractContextManager[None]:
     """A trace without Python frames; level 2 records the ops of XLA:CPU, level 1 annotations alone."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -186,26 +191,33 @@ def _inference_s(problem: Problem, config: Config, inference: Compiled, warm_up:
 
 
 def _facts(config: Config, problem: Problem) -> dict[str, Any]:
-    device = jax.devices()[0]
     graph = problem.graph
+    return device_facts(config, graph.name) | {
+        "metapaths": [metapath.name for metapath in problem.metapaths],
+        "semantic_graphs": {name: each.num_edges for name, each in problem.inputs.graphs.items()},
+        "num_nodes": dict(graph.num_nodes),
+        "implementations": {choice.subject: choice.implementation for choice in problem.choices},
+        "parts": sorted({*problem.inputs.graphs, *graph.num_nodes, "classifier", "loss"}),
+    }
+
+
+def device_facts(config: Config, data: str) -> dict[str, Any]:
+    """Versions, device and allocator, the model and its data."""
+    device = jax.devices()[0]
     return {
         "schema": 1,
         "jax": jax.__version__,
         "platform": device.platform,
         "device": device.device_kind,
         "model": config.model.name,
-        "data": graph.name,
-        "metapaths": [metapath.name for metapath in problem.metapaths],
-        "semantic_graphs": {name: each.num_edges for name, each in problem.inputs.graphs.items()},
-        "num_nodes": dict(graph.num_nodes),
-        "implementations": {choice.subject: choice.implementation for choice in problem.choices},
-        "parts": sorted({*problem.inputs.graphs, *graph.num_nodes, "classifier", "loss"}),
+        "data": data,
         "remat": config.training.remat,
         "allocator": device.memory_stats(),
     }
 
 
-def _memory_stats(program: Compiled) -> dict[str, int]:
+def memory_stats(program: Compiled) -> dict[str, int]:
+    """Sizes of a program's arguments, results and temporaries; empty where XLA does not tell."""
     stats = program.call.memory_analysis()
     if stats is None:
         return {}
@@ -213,7 +225,7 @@ def _memory_stats(program: Compiled) -> dict[str, int]:
     return {f"{kind}_bytes": int(getattr(stats, f"{kind}_size_in_bytes")) for kind in kinds}
 
 
-def _xla_cost(program: Compiled) -> dict[str, float]:
+def xla_cost(program: Compiled) -> dict[str, float]:
     """XLA's own totals for the whole program, which loops count once."""
     totals = program.call.cost_analysis() or {}
     return {key: float(totals.get(key, 0.0)) for key in ("flops", "transcendentals", "bytes accessed")}

@@ -65,6 +65,7 @@ def write_report(profile: Profile, path: Path) -> None:
         ),
         "<h2>Host</h2>",
         _host(profile),
+        *_gpu(profile),
         "<h2>Attribution</h2>",
         _attribution(profile),
         f"<h2>Ops</h2><p>The {len(profile['ops'])} longest of {profile['num_ops']}.</p>",
@@ -186,6 +187,62 @@ def _host(profile: Profile) -> str:
     rows += [["behind ops", name, seconds * 1e3] for name, seconds in profile["host"]["hidden"].items()]
     rows += [["idle", name, seconds * 1e3] for name, seconds in profile["idle"].items()]
     return _table(("when", "what", "ms"), rows)
+
+
+def _gpu(profile: Profile) -> list[str]:
+    """Streams and kernels of a GPU trace, and Nsight Compute's figures, where there are any."""
+    sections = []
+    if profile.get("gpu"):
+        columns: Sequence[str] = ("device", "stream", "kernels a step", "copies a step", "busy ms")
+        rows = [
+            [row["device"], row["stream"], row["kernels"], row["copies"], row["busy_s"] * 1e3]
+            for row in profile["gpu"]["streams"]
+        ]
+        sections += ["<h2>GPU streams</h2>", _table(columns, rows)]
+        columns = (
+            "kernel",
+            "op",
+            "stage",
+            "pass",
+            "type",
+            "stream",
+            "ms",
+            "launches",
+            "occupancy",
+            "launch us",
+            "grid",
+            "block",
+        )
+        rows = [
+            [
+                *(row[key] for key in ("kernel", "op", "stage", "direction", "type", "stream")),
+                *(row["seconds"] * 1e3, row["launches"], row["occupancy"]),
+                None if row["launch_delay_s"] is None else row["launch_delay_s"] * 1e6,
+                *(row[key] or "" for key in ("grid", "block")),
+            ]
+            for row in profile["gpu"]["kernels"]
+        ]
+        sections += ["<h2>GPU kernels</h2>", _table(columns, rows)]
+    if profile.get("ncu"):
+        sections += [
+            "<h2>Nsight Compute</h2>",
+            f"<p>{profile['ncu']['joined']:.1%} of the kernels' time belongs to a stage.</p>",
+            _table(
+                ("stage", "pass", "launches", "ms", "DRAM MB", "DRAM % of peak", "L2 hits %", "memory stalls %"),
+                [
+                    [
+                        *(row["stage"], row["direction"], row["launches"], row["seconds"] * 1e3),
+                        None if row["dram_bytes"] is None else row["dram_bytes"] / 1e6,
+                        *(
+                            None if row[key] is None else row[key] * 100
+                            for key in ("dram_share", "l2_hit_share", "memory_stall_share")
+                        ),
+                    ]
+                    for row in profile["ncu"]["stages"]
+                ],
+            ),
+        ]
+    return sections
 
 
 def _attribution(profile: Profile) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jhgnn.errors import InputError
-from jhgnn.profiling import hlo, memory, occupancy, roofline, scopes, xplane
+from jhgnn.profiling import gpu, hlo, memory, ncu, occupancy, roofline, scopes, xplane
 from jhgnn.profiling.costs import Cost, cost
 from jhgnn.profiling.kernels import kernel_name, kernel_type
 from jhgnn.profiling.scopes import Attribution, Scope
@@ -84,6 +84,8 @@ def analyse(folder: Path, *, fastest: bool = False) -> dict[str, Any]:
     ceilings = facts.get("ceilings")
     executions = {op: count / len(trace.steps) for op, count in trace.executions.items()}
     tables = _tables(module, attributions, mean.ops, executions, mean.wall_s, ceilings)
+    if facts.get("passed_over"):
+        warnings.append(f"{facts['passed_over']} batches did not fit the traced program and were passed over")
     if "traced_s" not in facts:
         warnings.append("no capture.json beside the trace: sums are checked against the trace's own step times")
     profile = {
@@ -99,8 +101,12 @@ def analyse(folder: Path, *, fastest: bool = False) -> dict[str, Any]:
         "roofline": {"ceilings": ceilings},
         "cost_check": _cost_check(module, facts),
         "barriers": None,
+        "gpu": _gpu(trace, module, attributions),
+        "ncu": None,
         "warnings": warnings,
     }
+    if (base / "ncu.csv").exists():
+        ncu.merge(profile, ncu.read_csv(base / "ncu.csv"), attributions)
     if (base / "barriers" / "capture.json").exists():
         profile["barriers"] = _barriers(profile, analyse(base / "barriers"))
     return profile
@@ -108,7 +114,7 @@ def analyse(folder: Path, *, fastest: bool = False) -> dict[str, Any]:
 
 _RUN_KEYS = (
     *("jax", "platform", "device", "model", "data", "metapaths", "semantic_graphs", "num_nodes"),
-    *("implementations", "remat"),
+    *("implementations", "remat", "sampling"),
 )
 
 
@@ -215,10 +221,12 @@ def _tables(
     ops = []
     for op, seconds in sorted(op_s.items(), key=lambda item: -item[1]):
         instruction = module.instruction(op)
-        assert instruction is not None
-        attribution = attributions[op]
-        each = cost(module, instruction)
-        kind, kernel = kernel_type(module, instruction), kernel_name(module, instruction)
+        attribution = attributions.get(op, Attribution({}, "none"))
+        if instruction is None:  # a kernel that no op launched
+            each, kind, kernel = Cost(), "DR", op
+        else:
+            each = cost(module, instruction)
+            kind, kernel = kernel_type(module, instruction), kernel_name(module, instruction)
         count = executions.get(op, 0.0)
         shares = attribution.shares or {Scope("other", "forward"): 1.0}
         for scope, share in shares.items():
@@ -269,7 +277,7 @@ def _attribution(attributions: Mapping[str, Attribution], op_s: Mapping[str, flo
     by_source: dict[str, float] = defaultdict(float)
     crossing = moved = 0.0
     for op, seconds in op_s.items():
-        attribution = attributions[op]
+        attribution = attributions.get(op, Attribution({}, "none"))
         by_source[attribution.source] += seconds
         if attribution.crosses:
             crossing += seconds
@@ -284,6 +292,28 @@ def _attribution(attributions: Mapping[str, Attribution], op_s: Mapping[str, flo
         "unattributed": by_source["none"] / total,
         "crossing": crossing / total,
         "split_off": moved / total,
+    }
+
+
+def _gpu(trace: xplane.Trace, module: hlo.Module, attributions: Mapping[str, Attribution]) -> dict[str, Any] | None:
+    """Kernels and streams inside the steps, kernels with the stage of their op; null where no GPU took part."""
+    if not trace.kernels:
+        return None
+
+    def inside(each: gpu.Kernel | gpu.Copy) -> bool:
+        return any(step.start_ns <= each.start_ns < step.end_ns for step in trace.steps)
+
+    kernels, copies = [each for each in trace.kernels if inside(each)], [each for each in trace.copies if inside(each)]
+    rows = gpu.kernel_rows(kernels, len(trace.steps))
+    for row in rows:
+        instruction = module.instruction(row["op"])
+        main = attributions[row["op"]].main if instruction is not None else None
+        row["stage"], row["direction"] = (main.stage, main.direction) if main else ("other", "none")
+        row["type"] = kernel_type(module, instruction) if instruction is not None else "DR"
+    return {
+        "devices": {name: dict(properties) for name, properties in trace.devices.items()},
+        "streams": gpu.stream_rows(kernels, copies, len(trace.steps)),
+        "kernels": rows,
     }
 
 

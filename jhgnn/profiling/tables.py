@@ -5,7 +5,7 @@ from typing import Any
 
 from jhgnn.training.reporting import Say
 
-STAGE_ORDER = ("FP", "NA", "SF", "LC", "PU", "other")
+STAGE_ORDER = ("SAMPLE", "LOAD", "FP", "NA", "SF", "LC", "SYNC", "PU", "other")
 DIRECTION_ORDER = ("forward", "backward", "recompute", "update", "none")
 Profile = Mapping[str, Any]
 
@@ -43,6 +43,9 @@ def print_profile(say: Say, profile: Profile) -> None:
         for row in ordered_stages(profile)
     ]
     rows += [[name, "host", figure(seconds, 1e3, 3)] + ["-"] * 6 for name, seconds in profile["host"]["parts"].items()]
+    rows += [
+        [name, "hidden", figure(seconds, 1e3, 3)] + ["-"] * 6 for name, seconds in profile["host"]["hidden"].items()
+    ]
     idle = sum(profile["idle"].values())
     rows.append(["idle", "host", figure(idle, 1e3, 3), figure(idle / step["wall_s"], 100, 1), *["-"] * 5])
     columns = ("stage", "pass", "ms", "% of step", "MFLOP", "MB", "FLOP/B", "GFLOP/s", "GB/s")

@@ -3,18 +3,22 @@
 XLA:CPU writes one event for every op (`hlo_op`) on the thread that starts it. An op that runs in parallel hands
 closures to a pool; `ThreadpoolListener::Record` marks where one is handed over, `StartRegion` and `StopRegion` where a
 thread of the pool runs it. So every busy moment of a thread belongs to the op whose event or closure it lies in.
+
+Where a GPU ran the step, its streams take the place of the threads (`jhgnn.profiling.gpu`), and copies between host and
+device count as host work, LOAD.
 """
 
 import bisect
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from jhgnn.errors import InputError
+from jhgnn.profiling.gpu import NO_OP, PLANE, STREAM, Copy, DeviceReader, Kernel
 
 STEP = "train"
 HOST_PARTS = ("SAMPLE", "GATHER", "LOAD", "SYNC")
@@ -45,6 +49,8 @@ class Trace:
         executions: op -> how often it ran.
         modules: HLO module -> number of op events.
         warnings: what could not be read.
+        kernels, copies: launches and transfers of GPU streams; empty where no GPU took part.
+        devices: GPU plane -> its properties.
     """
 
     steps: tuple[Span, ...]
@@ -54,6 +60,9 @@ class Trace:
     executions: Counter[str]
     modules: Counter[str]
     warnings: tuple[str, ...]
+    kernels: tuple[Kernel, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    devices: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 def find_trace(folder: Path) -> Path:
@@ -79,7 +88,7 @@ def read(path: Path, module: str = "") -> Trace:
         module: keep the ops of this HLO module alone; empty keeps all.
 
     Raises:
-        InputError: the file is empty, truncated or no XSpace, or holds only device planes that are not read yet.
+        InputError: the file is empty, truncated or no XSpace, or has no plane of the host, which holds the steps.
     """
     try:
         content = path.read_bytes()
@@ -94,26 +103,59 @@ def read(path: Path, module: str = "") -> Trace:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"trace {path}: truncated, or not an XSpace: {reason}") from None
     warnings = []
-    reader = _Reader(module)
+    devices = DeviceReader(module)
+    reader = _Reader(module, devices)
+    gpus = [plane for plane in planes if plane.name.startswith(PLANE)]
     for plane in planes:
         if plane.name == "/host:CPU":
             for line in plane.lines:
                 reader.line(line)
-        elif plane.name.startswith("/device:GPU") or plane.name.startswith("/device:TPU"):
-            warnings.append(f"plane {plane.name!r}: device planes are not read yet; the host part alone is shown")
+        elif plane.name.startswith("/device:TPU"):
+            warnings.append(f"plane {plane.name!r}: TPU planes are not read; the host part alone is shown")
+        elif plane.name == "/host:CUPTI":  # calls of the driver, where XLA has not merged them into the host's threads
+            for line in plane.lines:
+                for event in line.events:
+                    devices.launch(event)
+        elif plane.name.startswith(PLANE):
+            continue  # read after the host's, which tell when each kernel was launched
         elif not plane.name.startswith(KNOWN_PLANES):
             warnings.append(f"plane {plane.name!r} is unknown and was left out")
     if not any(plane.name == "/host:CPU" for plane in planes):
         names = ", ".join(repr(plane.name) for plane in planes) or "none"
-        raise InputError(f"trace {path}: has no '/host:CPU' plane (planes: {names}); GPU-only traces are not read yet")
-    return reader.result(warnings)
+        raise InputError(f"trace {path}: has no '/host:CPU' plane (planes: {names}), which would hold the steps")
+    for plane in gpus:
+        devices.plane(plane)
+        if not any(line.name.startswith(STREAM) for line in plane.lines):
+            warnings.append(f"plane {plane.name!r} has no stream: CUPTI saw no kernel of it; the host part is shown")
+    trace = reader.result(warnings)
+    return _on_streams(trace, devices) if devices.kernels else trace
+
+
+def _on_streams(trace: Trace, devices: DeviceReader) -> Trace:
+    """The trace with a GPU's streams in place of the host's threads."""
+    kernels = sorted(devices.kernels, key=lambda each: each.start_ns)
+    streams: dict[tuple[str, str], list[Span]] = {}
+    for each in kernels:
+        streams.setdefault((each.device, each.stream), []).append(Span(each.op, each.start_ns, each.end_ns))
+    copies = [Span("LOAD", each.start_ns, each.end_ns) for each in devices.copies]
+    return dataclasses.replace(
+        trace,
+        host=(*trace.host, *copies),
+        busy=tuple(tuple(spans) for spans in streams.values()),
+        open_ops=(),
+        executions=Counter(each.op for each in kernels if each.op != NO_OP),
+        modules=devices.modules,
+        kernels=tuple(kernels),
+        copies=tuple(devices.copies),
+        devices=devices.properties,
+    )
 
 
 class _Reader:
     """Collects the lines of the host plane."""
 
-    def __init__(self, module: str) -> None:
-        self.module = module
+    def __init__(self, module: str, devices: DeviceReader) -> None:
+        self.module, self.devices = module, devices
         self.modules: Counter[str] = Counter()
         self.executions: Counter[str] = Counter()
         self.steps: list[Span] = []
@@ -149,6 +191,8 @@ class _Reader:
                 self.host.append(Span(name, start, event.end_ns))
             else:
                 stats = dict(event.stats)
+                if "correlation_id" in stats:
+                    self.devices.launch(event)
                 if "hlo_op" not in stats:
                     continue
                 self.modules[stats.get("hlo_module", "")] += 1

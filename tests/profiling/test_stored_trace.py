@@ -134,14 +134,15 @@ def test_unknown_planes_are_named_and_left_out(stored):
     )
     path.write_bytes(path.read_bytes() + extra)  # messages add up
     profile = analyse(stored)
-    assert [warning.split(":")[0] for warning in profile["warnings"]] == ["plane '/device", "plane '/quantum"]
+    assert [warning.split(" ")[1] for warning in profile["warnings"]] == ["'/quantum:0'", "'/device:GPU:0'"]
     assert profile["attribution"]["attributed"] >= 0.97
+    assert profile["gpu"] is None
 
 
-def test_a_trace_of_a_gpu_alone_is_refused(stored):
+def test_a_trace_without_the_host_is_refused(stored):
     text = 'planes { name: "/device:GPU:0" }'
     trace_file(stored).write_bytes(jax.profiler.ProfileData.text_proto_to_serialized_xspace(text))
-    with pytest.raises(InputError, match="GPU-only traces are not read yet"):
+    with pytest.raises(InputError, match="has no '/host:CPU' plane"):
         analyse(stored)
 
 
