@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jhgnn import fan_out_text
+from jhgnn import fan_out_text, memory_text, remat_text
 from jhgnn.errors import InputError
 
 
@@ -123,7 +123,25 @@ class TrainingConfig:
     warmup_epochs: int = _option(0, "epochs of linear warm-up", minimum=0)
     gradient_clip: float = _option(0.0, "clip the global gradient norm; 0: never", minimum=0)
     label_smoothing: float = _option(0.0, "share of the target spread over all classes", minimum=0, below=1)
-    remat: Literal["none", "full"] = _option("none", "what the backward pass recomputes instead of storing")
+    remat: str = _option(
+        "none",
+        "what the backward pass recomputes: none; na: tensors of the edges' size; dots: all but matrix products; stage:"
+        " all but what stages hand on; full: all but layers' inputs; offload: as stage, kept in host memory; or the"
+        " tensors to keep, such as fp_out,na_out",
+        canonical=remat_text.to_text,
+    )
+    micro_batches: int = _option(
+        1,
+        "mini-batches: parts into which each device's share of a batch is cut, one after the other on the device; the"
+        " update is that of the whole batch",
+        minimum=1,
+    )
+    memory_budget: int = _option(
+        0,
+        "bytes of device memory, or text such as 12GiB: training.remat and, in mini-batches, training.micro_batches are"
+        " then chosen before training as the fastest that fit; 0: they are as given",
+        canonical=memory_text.to_bytes,
+    )
     evaluate_every: int = _option(1, "epochs between two evaluations", minimum=1)
     checkpoint_every_s: float = _option(
         20.0, "seconds between two checkpoints; there is always one at the end", minimum=0
@@ -220,6 +238,26 @@ class Config:
         if model.metapaths and model.name != "han":
             raise InputError(f"model.metapaths are HAN's; {model.name!r} aggregates over relations: leave them out")
         self._check_sampling()
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        training, sampling = self.training, self.sampling
+        chosen = [key for key, default in (("remat", "none"), ("micro_batches", 1)) if getattr(training, key) != default]
+        if training.memory_budget and chosen:
+            raise InputError(
+                f"training.{chosen[0]} = {getattr(training, chosen[0])!r} beside training.memory_budget, which chooses"
+                " it: leave one of them out"
+            )
+        if training.micro_batches > 1 and not sampling.batch_size:
+            raise InputError(
+                f"training.micro_batches = {training.micro_batches} cuts mini-batches, but sampling.batch_size is 0: a"
+                " full-batch step computes each layer for all nodes at once; set sampling.batch_size"
+            )
+        if sampling.batch_size % training.micro_batches:
+            raise InputError(
+                f"sampling.batch_size = {sampling.batch_size} does not divide into training.micro_batches ="
+                f" {training.micro_batches} parts"
+            )
 
     def _check_sampling(self) -> None:
         model, sampling, distributed = self.model, self.sampling, self.distributed

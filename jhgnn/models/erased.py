@@ -3,6 +3,7 @@
 Each type's features are projected to a common width first, as the Heterogeneous Graph Benchmark does for them.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from jhgnn.graph.erased import NAME, type_offsets
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
 from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.nn import recompute
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import FeatureProjection, project_together
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, mean_aggregation
@@ -130,12 +132,17 @@ class ErasedModel(nnx.Module):
                 projected.append(joined["x"])
         x = jnp.concatenate(projected)
         for index, layer in enumerate(self.layers):
-            if step_seed is not None:
-                with stage("FP", index):
-                    x = drop_rows(x, site_seed(step_seed, f"layer{index}/{NAME}"), self.dropout)
-            out = layer(x, inputs.graphs[NAME], step_seed)
-            x = out + x if self.residual and index else out
+            x = recompute.layer(functools.partial(self._layer, index, layer, x, inputs.graphs[NAME], step_seed))
         return self.classifier(x[self.first_target : self.first_target + self.num_targets])
+
+    def _layer(
+        self, index: int, layer: ErasedLayer, x: jax.Array, graph: SemanticGraph, step_seed: jax.Array | None
+    ) -> jax.Array:
+        if step_seed is not None:
+            with stage("FP", index):
+                x = drop_rows(x, site_seed(step_seed, f"layer{index}/{NAME}"), self.dropout)
+        out = layer(x, graph, step_seed)
+        return out + x if self.residual and index else out
 
 
 class GCN(ErasedModel):

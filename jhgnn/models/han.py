@@ -1,5 +1,7 @@
 """HAN: attention along metapath graphs, then attention over metapaths (Wang et al., WWW 2019)."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -7,6 +9,7 @@ from flax import nnx
 from jhgnn.config import ModelConfig
 from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
 from jhgnn.models.inputs import Block, GraphSpec, ModelInputs
+from jhgnn.nn import recompute
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation
@@ -54,7 +57,18 @@ class HANLayer(nnx.Module):
         step_seed: jax.Array | None,
         targets: jax.Array | None = None,
         axis: str | None = None,
+        means: jax.Array | None = None,
     ) -> jax.Array:
+        num_rows = block.num_rows[self.target]
+        parts = self.along_metapaths(x, block, step_seed)
+        with stage("SF", self.layer):
+            fused = self.fusion(parts, targets, axis, means)
+            if self.norm is not None:
+                fused = self.norm(fused)
+            return fused + dense_rows(x)[:num_rows] if self.residual else fused
+
+    def along_metapaths(self, x: Rows, block: Block, step_seed: jax.Array | None) -> list[jax.Array]:
+        """FP and NA: `[num_rows, hidden]` of each metapath."""
         num_rows = block.num_rows[self.target]
         with stage("FP", self.layer):
             weights = self.projection.weights()
@@ -81,11 +95,7 @@ class HANLayer(nnx.Module):
                 if not self.projection_bias:
                     aggregated = aggregated + self.bias_po[index][None, :].astype(aggregated.dtype)
                 parts.append(ACTIVATIONS[self.activation](aggregated))
-        with stage("SF", self.layer):
-            fused = self.fusion(parts, targets, axis)
-            if self.norm is not None:
-                fused = self.norm(fused)
-            return fused + dense_rows(x)[:num_rows] if self.residual else fused
+        return parts
 
     def _add_bias(self, projected: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Biased projections, and the logits of biased projections."""
@@ -113,17 +123,53 @@ class HAN(nnx.Module):
         self.layers = nnx.List(layers)
         self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
 
-    def __call__(self, inputs: ModelInputs, step_seed: jax.Array | None = None) -> ModelOutput:
-        """Logits and embeddings of all targets, or of a mini-batch's; dropout is on where a uint32 seed is given."""
+    def __call__(
+        self, inputs: ModelInputs, step_seed: jax.Array | None = None, means: Sequence[jax.Array] = ()
+    ) -> ModelOutput:
+        """Logits and embeddings of all targets, or of a mini-batch's; dropout is on where a uint32 seed is given.
+
+        `means` are those of each layer's semantic attention, where the batch is a part of the one they are over.
+        """
+        return self.classifier(dense_rows(self._run(len(self.layers), inputs, step_seed, means)))
+
+    def semantic_sums(self, inputs: ModelInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]) -> jax.Array:
+        """What layer number `len(means)` sums over targets for its attention, `[metapaths, semantic_hidden]`."""
+        index = len(means)
+        block, x = self._block(inputs, index), self._run(index, inputs, step_seed, means)
+        targets = inputs.targets(self.target)
+        assert targets is not None
+
+        def sums() -> jax.Array:
+            parts = self.layers[index].along_metapaths(self._dropped(x, index, block, step_seed), block, step_seed)
+            with stage("SF", index):
+                return self.layers[index].fusion.sums(parts, targets)
+
+        return recompute.layer(sums)
+
+    def _run(
+        self, num_layers: int, inputs: ModelInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]
+    ) -> Rows:
+        """The rows that the first layers make."""
         x = self.embeddings(inputs)[self.target]
         targets = inputs.targets(self.target)
-        for index, layer in enumerate(self.layers):
-            block = inputs.block(len(self.layers) - 1 - index, self.num_nodes)
-            ids = block.ids.get(self.target)
-            with stage("FP", index):
-                if index == 0 and step_seed is not None:
-                    x = drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout, ids)
-                elif step_seed is not None:
-                    x = drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout, ids)
-            x = layer(x, block, step_seed, targets, inputs.axis)
-        return self.classifier(dense_rows(x))
+        for index in range(num_layers):
+            block = self._block(inputs, index)
+
+            def run(x: Rows = x, index: int = index, block: Block = block) -> jax.Array:
+                dropped, given = self._dropped(x, index, block, step_seed), means[index] if means else None
+                return self.layers[index](dropped, block, step_seed, targets, inputs.axis, given)
+
+            x = recompute.layer(run)
+        return x
+
+    def _block(self, inputs: ModelInputs, index: int) -> Block:
+        return inputs.block(len(self.layers) - 1 - index, self.num_nodes)
+
+    def _dropped(self, x: Rows, index: int, block: Block, step_seed: jax.Array | None) -> Rows:
+        if step_seed is None:
+            return x
+        ids = block.ids.get(self.target)
+        with stage("FP", index):
+            if index == 0:
+                return drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout, ids)
+            return drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout, ids)

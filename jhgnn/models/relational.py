@@ -10,6 +10,7 @@ from jhgnn.config import ModelConfig
 from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
 from jhgnn.models.inputs import Block, GraphSpec, ModelInputs
 from jhgnn.models.relation_plan import LayerPlan, plan_layers
+from jhgnn.nn import recompute
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import Rows, dense_rows
 from jhgnn.nn.sparse_dropout import drop_features
@@ -68,9 +69,18 @@ class RelationalModel(nnx.Module):
         rows: dict[str, Rows] = self.embeddings(inputs)
         for index, layer in enumerate(self.layers):
             block = inputs.block(len(self.layers) - 1 - index, self.num_nodes)
-            if step_seed is not None:
-                rows = {name: self._dropped(x, name, index, block, step_seed) for name, x in rows.items()}
-            rows = dict(layer(rows, block, step_seed))
+
+            def run(
+                rows: Mapping[str, Rows] = rows,
+                index: int = index,
+                layer: RelationalLayer = layer,
+                block: Block = block,
+            ) -> dict[str, jax.Array]:
+                if step_seed is not None:
+                    rows = {name: self._dropped(x, name, index, block, step_seed) for name, x in rows.items()}
+                return dict(layer(rows, block, step_seed))
+
+            rows = dict(recompute.layer(run))
         return self.classifier(dense_rows(rows[self.target]))
 
     def _dropped(self, x: Rows, node_type: str, index: int, block: Block, step_seed: jax.Array) -> Rows:

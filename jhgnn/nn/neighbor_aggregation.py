@@ -8,6 +8,7 @@ from flax import nnx
 
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.nn import recompute
 from jhgnn.nn.dropout import site_seed
 from jhgnn.nn.stage import border, stage
 from jhgnn.ops.neighbor_attention import fanout as fanout_attention
@@ -88,7 +89,7 @@ class AttentionAggregation(nnx.Module):
             z_nhd = z.reshape(-1, self.heads, self.head_width)
             if isinstance(graph, NeighborTable):
                 out = fanout_attention.neighbor_attention(
-                    graph, z_nhd, logit_src, logit_dst, seed, self.negative_slope, rate
+                    graph, z_nhd, logit_src, logit_dst, seed, self.negative_slope, rate, recompute.of_edges()
                 )
             else:
                 out = neighbor_attention(
@@ -102,3 +103,4 @@ class AttentionAggregation(nnx.Module):
                     implementation=implementation,
                 )
             return border(out.reshape(graph.num_targets, -1), "na_out")
+                    recompute=recompute.of_edges(),

@@ -49,7 +49,11 @@ class AttentionFusion(nnx.Module):
         self.query = nnx.Param(nnx.initializers.glorot_uniform()(rngs.params(), (semantic_width, 1)))
 
     def __call__(
-        self, parts: Sequence[jax.Array], targets: jax.Array | None = None, axis: str | None = None
+        self,
+        parts: Sequence[jax.Array],
+        targets: jax.Array | None = None,
+        axis: str | None = None,
+        means: jax.Array | None = None,
     ) -> jax.Array:
         """`[num_nodes, width]` each to `[num_nodes, width]` float32; needs at least one part.
 
@@ -57,10 +61,11 @@ class AttentionFusion(nnx.Module):
             parts: one a metapath.
             targets: bool `[at most num_nodes]`, which of the first rows the mean is over; None: all rows.
             axis: mapped axis whose devices hold the other targets of the batch, or None.
+            means: float32 `[parts, semantic_width]` of a batch of which these rows are a part; None: of the rows.
         """
         # query . mean(tanh(...)) = mean(query . tanh(...)): the mean first leaves one row to multiply.
-        means = self._means(parts, targets, axis)
-        scores = jnp.stack([(mean @ self.query[...])[0] for mean in means])
+        rows = self._means(parts, targets, axis) if means is None else list(means)
+        scores = jnp.stack([(mean @ self.query[...])[0] for mean in rows])
         betas = jax.nn.softmax(scores)
         total = betas[0] * parts[0].astype(betas.dtype)
         for beta, part in zip(betas[1:], parts[1:], strict=True):
@@ -70,10 +75,13 @@ class AttentionFusion(nnx.Module):
     def _means(self, parts: Sequence[jax.Array], targets: jax.Array | None, axis: str | None) -> Sequence[jax.Array]:
         if targets is None:
             return [jnp.tanh(self.hidden(part)).mean(axis=0) for part in parts]
-        weights = targets.astype(jnp.float32)
-        sums = [weights @ jnp.tanh(self.hidden(part[: len(weights)])) for part in parts]
-        total, count = jnp.stack(sums), weights.sum()
+        total, count = self.sums(parts, targets), targets.sum(dtype=jnp.float32)
         if axis is not None:
             vector, unravel = ravel_pytree((total, count))
             total, count = unravel(jax.lax.psum(vector, axis))
         return list(total / jnp.maximum(count, 1.0))
+
+    def sums(self, parts: Sequence[jax.Array], targets: jax.Array) -> jax.Array:
+        """What the means divide by the number of targets, `[parts, semantic_width]`."""
+        weights = targets.astype(jnp.float32)
+        return jnp.stack([weights @ jnp.tanh(self.hidden(part[: len(weights)])) for part in parts])

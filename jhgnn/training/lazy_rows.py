@@ -82,11 +82,11 @@ def merge_devices(
     for position, (name, own) in enumerate(rows.items()):
         ids, words = split[2 * position].reshape(-1), split[2 * position + 1]
         gradients = jax.lax.bitcast_convert_type(words, jnp.float32).reshape(-1, own.gradients.shape[1])
-        merged[name] = _sum_repeated(TouchedRows(ids, gradients), num_nodes[name])
+        merged[name] = sum_repeated(TouchedRows(ids, gradients), num_nodes[name])
     return merged
 
 
-def _sum_repeated(rows: TouchedRows, num_nodes: int) -> TouchedRows:
+def sum_repeated(rows: TouchedRows, num_nodes: int) -> TouchedRows:
     """Each vertex once, at its first position, with the sum of its gradients; one int32 a vertex and no sort."""
     positions = jnp.arange(len(rows.ids), dtype=jnp.int32)
     known = jnp.where(rows.ids >= 0, rows.ids, num_nodes)

@@ -21,9 +21,10 @@ from jhgnn.training.interrupt import StopRequest
 from jhgnn.training.objective import mean_loss, scores
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.problem import Problem
+from jhgnn.training.remat import check_supported
 from jhgnn.training.reporting import EpochBar, Metrics, Say
 from jhgnn.training.state import Params, TrainState, abstract_params, init_params, init_state, model_structure
-from jhgnn.training.step import Compiled, apply_model, compile_ahead, dropout_seed, evaluate, train_step
+from jhgnn.training.step import Compiled, apply_model, compile_lowered, dropout_seed, evaluate, lower_ahead, train_step
 
 WARM_UP_EPOCHS = 3  # not counted in epoch_ms, as in the characterization paper, section 3.2
 
@@ -58,21 +59,38 @@ class NonFiniteLossError(ArithmeticError):
 
 
 def compile_programs(problem: Problem, config: Config) -> Programs:
-    """Compiles ahead of time; parameters are not needed yet."""
+    """Compiles ahead of time; parameters are not needed yet.
+
+    Raises:
+        InputError: the backend cannot do what `training.remat` asks for.
+    """
+    check_supported(config.training.remat)
+    structure = model_structure(config.model, problem.spec)
+    step = compile_lowered(functools.partial(lower_step, problem, config))
+    return Programs(structure, step, compile_lowered(functools.partial(lower_evaluation, problem, config)))
+
+
+def lower_step(problem: Problem, config: Config) -> jax.stages.Lowered:
+    """Traces the step."""
     structure = model_structure(config.model, problem.spec)
     params = abstract_params(config.model, problem.spec)
     opt_state = jax.eval_shape(make_optimizer(config.training).init, params)
     scalar = functools.partial(jax.ShapeDtypeStruct, ())
     state = TrainState(scalar(jnp.int32), scalar(jnp.uint32), params, opt_state)
-    step = compile_ahead(
+    return lower_ahead(
         functools.partial(train_step, structure, config),
         (state, problem.inputs, problem.labels, problem.splits["train"]),
         donate=(0,),
     )
-    evaluation = compile_ahead(
-        functools.partial(evaluate, structure), (params, problem.inputs, problem.labels, dict(problem.splits))
+
+
+def lower_evaluation(problem: Problem, config: Config) -> jax.stages.Lowered:
+    """Traces the evaluation."""
+    structure = model_structure(config.model, problem.spec)
+    return lower_ahead(
+        functools.partial(evaluate, structure, remat=config.training.remat),
+        (abstract_params(config.model, problem.spec), problem.inputs, problem.labels, dict(problem.splits)),
     )
-    return Programs(structure, step, evaluation)
 
 
 def train(

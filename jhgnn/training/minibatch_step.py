@@ -5,7 +5,7 @@ the host) or seeds (sampled inside the program).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,16 +19,18 @@ from jhgnn.graph.sampled import SampledBlocks
 from jhgnn.graph.semantic_graph import Csr
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.models.inputs import SampledInputs
+from jhgnn.nn.recompute import recomputing
 from jhgnn.nn.stage import stage
 from jhgnn.sampling.device import sample_on_device
 from jhgnn.sampling.plan import Capacities, SamplingPlan
 from jhgnn.training import lazy_rows
 from jhgnn.training.lazy_rows import TouchedRows, merge_devices, tables_of, take, with_tables
+from jhgnn.training.micro_batches import LocalSums, Rows, common_means, cut, sums_of_parts, sums_with_common_means
 from jhgnn.training.objective import SplitCounts, count_batch, losses
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.parallel import AXIS
 from jhgnn.training.state import Params, TrainState
-from jhgnn.training.step import apply_model, dropout_seed
+from jhgnn.training.step import dropout_seed
 
 Array = Any  # jax.Array, or np.ndarray and shapes before they are on devices
 FeatureTable = Array | SparseRows
@@ -100,32 +102,16 @@ class BatchProgram:
 
     def update(self, state: TrainState, resident: Resident, share: Share) -> tuple[TrainState, BatchReport]:
         """One update on the whole batch: sums over all devices, divided by the number of its targets."""
-        inputs = self._inputs(resident, share)
-        seeds = inputs.blocks.frontier(0, self.target)
-        mask = seeds >= 0
-        labels = resident.labels.at[jnp.maximum(seeds, 0)].get(mode="promise_in_bounds")
-        tables = tables_of(state.params)
-        ids = {name: inputs.blocks.nodes.get(name, jnp.zeros(0, jnp.int32)) for name in tables}
-
-        def objective(params: Params) -> jax.Array:
-            output = apply_model(self.structure, params, inputs, dropout_seed(state))
-            with stage("LC", part="loss"):
-                each = losses(output.logits, labels, self.config.training.label_smoothing)
-                return jnp.where(mask, each, 0.0).sum()
-
-        if self.config.training.remat == "full":
-            objective = jax.checkpoint(objective)
-        on_rows = with_tables(state.params, {name: take(table, ids[name]) for name, table in tables.items()})
-        loss, gradients = jax.value_and_grad(objective)(on_rows)
-        rows = {name: TouchedRows(ids[name], tables_of(gradients)[name]) for name in tables}
+        sizes = {name: table.shape[0] for name, table in tables_of(state.params).items()}
+        own, rows = self._sums(state, resident, share)
         with stage("SYNC"):
             # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes.
-            local = (with_tables(gradients, {}), loss, mask.sum(dtype=jnp.float32))
-            vector, unravel = ravel_pytree((*local, inputs.blocks.overflowed.astype(jnp.float32), share.votes))
-            summed, loss, num_targets, overflows, votes = unravel(jax.lax.psum(vector, AXIS))
+            vector, unravel = ravel_pytree((own, share.votes))
+            (summed, loss, num_targets, overflows), votes = unravel(jax.lax.psum(vector, AXIS))
             if self.num_devices > 1 and rows:
-                sizes = {name: table.shape[0] for name, table in tables.items()}
                 rows = merge_devices(rows, sizes, AXIS, after=num_targets)
+            elif self.config.training.micro_batches > 1:
+                rows = {name: lazy_rows.sum_repeated(part, sizes[name]) for name, part in rows.items()}
         with stage("PU"):
             scale = 1.0 / jnp.maximum(num_targets, 1.0)
             gradients = with_tables(summed, {name: own.gradients for name, own in rows.items()})
@@ -145,22 +131,84 @@ class BatchProgram:
         report = BatchReport(loss, num_targets, finite, overflowed, norm, votes)
         return TrainState(step, state.seed, params, opt_state), report
 
+    def _sums(self, state: TrainState, resident: Resident, share: Share) -> tuple[LocalSums, Rows]:
+        """Of this device's share: at once, or one part after the other."""
+        if self.config.training.micro_batches == 1:
+            return self.part_sums(state, resident, share)
+        if self.config.model.name == "han":
+            return sums_with_common_means(self, state, resident, share)
+        return sums_of_parts(self, state, resident, share)
+
+    def part_sums(self, state: TrainState, resident: Resident, share: Share) -> tuple[LocalSums, Rows]:
+        """Of a share, or of a part of it that has no axis over parts any more."""
+        inputs = self.inputs(resident, share)
+        ids = self.touched(state.params, inputs)
+        on_rows = with_tables(state.params, self._rows_read(state.params, inputs))
+        (loss, num_targets), gradients = jax.value_and_grad(self.loss, has_aux=True)(on_rows, state, resident, inputs)
+        rows = {name: TouchedRows(ids[name], gradient) for name, gradient in tables_of(gradients).items()}
+        overflows = inputs.blocks.overflowed.astype(jnp.float32)
+        return LocalSums(with_tables(gradients, {}), loss, num_targets, overflows), rows
+
+    def loss(
+        self,
+        on_rows: Params,
+        state: TrainState,
+        resident: Resident,
+        inputs: SampledInputs,
+        means: Sequence[jax.Array] = (),
+    ) -> tuple[jax.Array, jax.Array]:
+        """Sum of the targets' losses, and their number, float32; `means` as HAN takes them."""
+        seeds = inputs.blocks.frontier(0, self.target)
+        mask = seeds >= 0
+        labels = resident.labels.at[jnp.maximum(seeds, 0)].get(mode="promise_in_bounds")
+        logits = self._logits(on_rows, inputs, dropout_seed(state), means)
+        with stage("LC", part="loss"):
+            each = losses(logits, labels, self.config.training.label_smoothing)
+            return jnp.where(mask, each, 0.0).sum(), mask.sum(dtype=jnp.float32)
+
+    def touched(self, params: Params, inputs: SampledInputs) -> dict[str, jax.Array]:
+        """Ids of the vertices whose rows of each embedding table a batch reads, -1 for padding."""
+        return {name: inputs.blocks.nodes.get(name, jnp.zeros(0, jnp.int32)) for name in tables_of(params)}
+
     def evaluate(self, params: Params, resident: Resident, share: Share) -> BatchCounts:
         """Counts of the whole batch, without dropout."""
-        inputs = self._inputs(resident, share)
-        seeds = inputs.blocks.frontier(0, self.target)
-        tables = tables_of(params)
-        ids = {name: inputs.blocks.nodes.get(name, jnp.zeros(0, jnp.int32)) for name in tables}
-        on_rows = with_tables(params, {name: take(table, ids[name]) for name, table in tables.items()})
-        logits = apply_model(self.structure, on_rows, inputs).logits
-        labels = resident.labels.at[jnp.maximum(seeds, 0)].get(mode="promise_in_bounds")
-        counts = count_batch(logits, labels, seeds >= 0)
+        if self.config.training.micro_batches == 1:
+            found = self._counts(params, resident, share)
+        else:
+            found = self._counts_of_parts(params, resident, share)
         # One vector here as well: over several processes, collectives of one program may meet in different orders.
-        found = BatchCounts(counts, inputs.blocks.overflowed)
         vector, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found))
         return unravel(jax.lax.psum(vector, AXIS))
 
-    def _inputs(self, resident: Resident, share: Share) -> SampledInputs:
+    def _counts_of_parts(self, params: Params, resident: Resident, share: Share) -> BatchCounts:
+        parts, share_of = cut(share, self.config.training.micro_batches)
+        means: Sequence[jax.Array] = ()
+        if self.config.model.name == "han":
+            rows = jax.lax.map(lambda part: self._rows_read(params, self.inputs(resident, share_of(part))), parts)
+            means = common_means(self, with_tables(params, {}), rows, None, resident, share)
+        every = jax.lax.map(lambda part: self._counts(params, resident, share_of(part), means), parts)
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32).sum(axis=0), every)
+
+    def _rows_read(self, params: Params, inputs: SampledInputs) -> dict[str, jax.Array]:
+        ids = self.touched(params, inputs)
+        return {name: take(table, ids[name]) for name, table in tables_of(params).items()}
+
+    def _counts(self, params: Params, resident: Resident, share: Share, means: Sequence[jax.Array] = ()) -> BatchCounts:
+        inputs = self.inputs(resident, share)
+        seeds = inputs.blocks.frontier(0, self.target)
+        logits = self._logits(with_tables(params, self._rows_read(params, inputs)), inputs, None, means)
+        labels = resident.labels.at[jnp.maximum(seeds, 0)].get(mode="promise_in_bounds")
+        return BatchCounts(count_batch(logits, labels, seeds >= 0), inputs.blocks.overflowed)
+
+    def _logits(
+        self, on_rows: Params, inputs: SampledInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]
+    ) -> jax.Array:
+        with recomputing(self.config.training.remat):
+            model: Any = nnx.merge(self.structure, on_rows)
+            return model(inputs, step_seed, *([means] if means else [])).logits
+
+    def inputs(self, resident: Resident, share: Share) -> SampledInputs:
+        """What the model reads: sampled here where the share holds seeds, features gathered where they stay here."""
         blocks = share.blocks
         if blocks is None:
             assert share.seeds is not None

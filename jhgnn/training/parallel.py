@@ -4,7 +4,6 @@
 summed over devices is summed inside it, explicitly.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jhgnn.errors import InputError
-from jhgnn.training.step import Compiled
+from jhgnn.training.step import Compiled, compile_lowered
 
 AXIS = "data"
 
@@ -78,15 +77,19 @@ class Fleet:
             arguments: arrays or their shapes as one process holds them: the batch with its leading axis.
             donate: numbers of the arguments whose memory the results take over.
         """
-        start = time.perf_counter()
+        return compile_lowered(lambda: self.lower(function, arguments, batch=batch, donate=donate))
+
+    def lower(
+        self, function: Callable[..., Any], arguments: Sequence[Any], *, batch: int, donate: tuple[int, ...] = ()
+    ) -> jax.stages.Lowered:
+        """Maps and traces a function, as `compile` says."""
         axes = tuple(0 if number == batch else None for number in range(len(arguments)))
         mapped = jax.pmap(
             function, axis_name=AXIS, in_axes=axes, out_axes=None, donate_argnums=donate, devices=self.devices
         )
         if jax.process_count() > 1:  # lowering places its arguments there, so it needs some
             arguments = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
-        compiled = mapped.lower(*arguments).compile()
-        return Compiled(compiled, time.perf_counter() - start)
+        return mapped.lower(*arguments)
 
 
 def local(leaf: Any) -> Any:

@@ -4,8 +4,9 @@ Graphs, features and labels are arguments, never constants; the state is donated
 """
 
 import dataclasses
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from jhgnn.config import Config
 from jhgnn.counter_hash import GOLDEN, mix
 from jhgnn.models.classifier import ModelOutput
 from jhgnn.models.inputs import GraphInputs, ModelInputs
+from jhgnn.nn.recompute import recomputing
 from jhgnn.nn.stage import stage
 from jhgnn.training.objective import SplitCounts, count, mean_loss
 from jhgnn.training.optimizer import make_optimizer
@@ -32,10 +34,15 @@ class StepReport(NamedTuple):
 
 
 def apply_model(
-    structure: nnx.GraphDef, params: Params, inputs: ModelInputs, step_seed: jax.Array | None = None
+    structure: nnx.GraphDef,
+    params: Params,
+    inputs: ModelInputs,
+    step_seed: jax.Array | None = None,
+    remat: str = "none",
 ) -> ModelOutput:
-    """The model as a pure function of its parameters."""
-    return nnx.merge(structure, params)(inputs, step_seed)
+    """The model as a pure function of its parameters; its gradient recomputes what `training.remat` says."""
+    with recomputing(remat):
+        return nnx.merge(structure, params)(inputs, step_seed)
 
 
 def dropout_seed(state: TrainState) -> jax.Array:
@@ -58,11 +65,9 @@ def train_step(
     """
 
     def objective(params: Params) -> jax.Array:
-        output = apply_model(structure, params, inputs, dropout_seed(state))
+        output = apply_model(structure, params, inputs, dropout_seed(state), config.training.remat)
         return mean_loss(output.logits, labels, ids, config.training.label_smoothing)
 
-    if config.training.remat == "full":
-        objective = jax.checkpoint(objective)
     loss, gradients = jax.value_and_grad(objective)(state.params)
     with stage("PU"):
         norm = optax.tree.norm(gradients)
@@ -82,9 +87,10 @@ def evaluate(
     inputs: GraphInputs,
     labels: jax.Array,
     splits: Mapping[str, jax.Array],
+    remat: str = "none",
 ) -> dict[str, SplitCounts]:
-    """Counts of every split, without dropout."""
-    logits = apply_model(structure, params, inputs).logits
+    """Counts of every split, without dropout; in as little memory as the step, where that recomputes."""
+    logits = apply_model(structure, params, inputs, remat=remat).logits
     return {split: count(logits, labels, ids) for split, ids in splits.items()}
 
 
@@ -107,6 +113,16 @@ class Compiled:
 
 def compile_ahead(function: Any, arguments: tuple[Any, ...], donate: tuple[int, ...] = ()) -> Compiled:
     """Traces and compiles `function` for these arguments; nothing runs."""
+    return compile_lowered(functools.partial(lower_ahead, function, arguments, donate))
+
+
+def lower_ahead(function: Any, arguments: tuple[Any, ...], donate: tuple[int, ...] = ()) -> jax.stages.Lowered:
+    """Traces `function` for these arguments."""
+    return jax.jit(function, donate_argnums=donate).lower(*arguments)
+
+
+def compile_lowered(lower: Callable[[], jax.stages.Lowered]) -> Compiled:
+    """Compiles what `lower` traces; the time is of both."""
     start = time.perf_counter()
-    compiled = jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
+    compiled = lower().compile()
     return Compiled(compiled, time.perf_counter() - start)

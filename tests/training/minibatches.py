@@ -47,7 +47,9 @@ def compiled(
     """The update alone, in one bucket that holds any batch, or at most these `slots` of some types."""
     problem, fleet = plan_minibatches(graph, config), Fleet(devices)
     batches = train_batches(problem, config)
-    capacities = problem.plan.bound_capacities({"paper": config.sampling.batch_size // fleet.size})
+    capacities = problem.plan.bound_capacities(
+        {"paper": config.sampling.batch_size // (fleet.size * config.training.micro_batches)}
+    )
     if slots:
         capacities = tuple(
             FrozenCounts(tuple((name, min(count, slots.get(name, count))) for name, count in counts.items))
@@ -64,7 +66,7 @@ def compiled(
     arguments = (
         abstract_state(problem, config, batches.steps_per_epoch),
         jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), resident),
-        abstract_share(problem, capacities, len(fleet.local_shards)),
+        abstract_share(problem, capacities, len(fleet.local_shards), config.training.micro_batches),
     )
     step = fleet.compile(program.update, arguments, batch=2, donate=(0,))
     sampler = HostSampler(problem.sampled, problem.plan, 1)

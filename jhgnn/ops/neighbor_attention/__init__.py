@@ -32,6 +32,7 @@ def neighbor_attention(
     dropout_rate: float = 0.0,
     dropout_seed: jax.Array | None = None,
     implementation: str,
+    recompute: bool = False,
 ) -> jax.Array:
     """Attention-weighted sum of the senders' rows over each target's in-edges (the NA stage of HAN and R-GAT).
 
@@ -48,6 +49,7 @@ def neighbor_attention(
         dropout_rate: in [0, 1); 0 needs no seed.
         dropout_seed: uint32 scalar.
         implementation: a key of `IMPLEMENTATIONS`; `choose` picks one.
+        recompute: keep nothing of the edges' size for the backward pass; `dense` and `native` never do.
 
     Returns:
         `[num_targets, heads, width]` in z's dtype; zeros for targets without in-edges.
@@ -76,4 +78,7 @@ def neighbor_attention(
     if dropout_rate > 0.0 and dropout_seed is None:
         raise ValueError(f"dropout_rate {dropout_rate} needs a dropout_seed")
     seed = jnp.zeros((), jnp.uint32) if dropout_seed is None else dropout_seed
-    return IMPLEMENTATIONS[implementation](graph, z, logit_src, logit_dst, seed, negative_slope, dropout_rate)
+    options = {"recompute": recompute} if implementation == "segment" else {}
+    return IMPLEMENTATIONS[implementation](
+        graph, z, logit_src, logit_dst, seed, negative_slope, dropout_rate, **options
+    )

@@ -1,5 +1,7 @@
 """For sampled blocks: edge softmax along the columns of a neighbour table; gathers and masked reductions only."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -17,6 +19,7 @@ def neighbor_attention(
     seed: jax.Array,
     negative_slope: float,
     dropout_rate: float,
+    recompute: bool = False,
 ) -> jax.Array:
     """Attention over each target's sampled neighbours, as `jhgnn.ops.neighbor_attention` has it over all of them.
 
@@ -30,6 +33,7 @@ def neighbor_attention(
         seed: uint32 scalar, of the dropout.
         negative_slope: of the LeakyReLU.
         dropout_rate: in [0, 1).
+        recompute: keep no `[table.num_targets, table.width, heads]` array for the backward pass.
 
     Returns:
         `[table.num_targets, heads, width]` in z's dtype; zeros for targets without neighbours and for padding slots.
@@ -45,6 +49,21 @@ def neighbor_attention(
             f" logit_src {logit_src.shape}, logit_dst {logit_dst.shape}; need [sources, heads, width],"
             " [sources, heads], [targets, heads]"
         )
+    attend = functools.partial(_attend, table, negative_slope=negative_slope, dropout_rate=dropout_rate)
+    return (jax.checkpoint(attend) if recompute else attend)(z, logit_src, logit_dst, seed)
+
+
+def _attend(
+    table: NeighborTable,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+    *,
+    negative_slope: float,
+    dropout_rate: float,
+) -> jax.Array:
+    heads = z.shape[1]
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
     mask = table.mask[:, :, None]
     logits = _of_senders(table, logit_src.astype(accumulator)) + logit_dst.astype(accumulator)[:, None, :]

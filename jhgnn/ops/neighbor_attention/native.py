@@ -9,6 +9,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.counter_hash import keep_threshold
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
@@ -72,6 +73,9 @@ def _forward(
     seed: jax.Array,
 ) -> tuple[jax.Array, tuple]:
     out, out_positive, stats = _call_forward(slope, rate, incoming, z, logit_src, logit_dst, seed, training=True)
+    # Named here as well: the backward pass reads the kernel's own output, and a reshaped copy of it is another tensor.
+    out = checkpoint_name(out, "na_out")
+    out_positive, stats = checkpoint_name(out_positive, "na_stats"), checkpoint_name(stats, "na_stats")
     return out, (outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats)
 
 

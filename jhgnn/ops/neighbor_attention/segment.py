@@ -21,8 +21,50 @@ def neighbor_attention(
     seed: jax.Array,
     negative_slope: float,
     dropout_rate: float,
+    recompute: bool = False,
 ) -> jax.Array:
-    """See `jhgnn.ops.neighbor_attention`."""
+    """See `jhgnn.ops.neighbor_attention`. With `recompute`, `[num_edges, width]` is the largest array there ever is."""
+    if recompute:
+        return _head_by_head(graph, z, logit_src, logit_dst, seed, negative_slope, dropout_rate)
+    heads = jnp.arange(z.shape[1], dtype=jnp.uint32)
+    return _of_heads(graph, z, logit_src, logit_dst, heads, seed, negative_slope, dropout_rate)
+
+
+def _head_by_head(
+    graph: SemanticGraph,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+    negative_slope: float,
+    dropout_rate: float,
+) -> jax.Array:
+    """Nothing of the edges' size is kept for the backward pass, and one head's at a time is there in either pass."""
+
+    @jax.checkpoint
+    def one_head(head: tuple[jax.Array, ...]) -> jax.Array:
+        z_head, src, dst, number = head
+        out = _of_heads(
+            graph, z_head[:, None], src[:, None], dst[:, None], number[None], seed, negative_slope, dropout_rate
+        )
+        return out[:, 0]
+
+    numbers = jnp.arange(z.shape[1], dtype=jnp.uint32)
+    out = jax.lax.map(one_head, (z.transpose(1, 0, 2), logit_src.T, logit_dst.T, numbers))
+    return out.transpose(1, 0, 2)
+
+
+def _of_heads(
+    graph: SemanticGraph,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    heads: jax.Array,
+    seed: jax.Array,
+    negative_slope: float,
+    dropout_rate: float,
+) -> jax.Array:
+    """Attention of the heads with these numbers, uint32 `[heads]`, which dropout hashes."""
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
     logits = of_senders(graph, logit_src.astype(accumulator)) + of_receivers(graph, logit_dst.astype(accumulator))
     scores = checkpoint_name(jax.nn.leaky_relu(logits, negative_slope), "na_scores")
@@ -30,14 +72,14 @@ def neighbor_attention(
     exps = jnp.exp(scores - of_receivers(graph, jax.lax.stop_gradient(max_by_receiver(graph, scores))))
     weights = checkpoint_name(exps / of_receivers(graph, sum_by_receiver(graph, exps)), "na_weights")
     if dropout_rate > 0.0:
-        kept = _bits(graph, seed, z.shape[1]) >= jnp.uint32(keep_threshold(dropout_rate))
+        kept = _bits(graph, seed, heads) >= jnp.uint32(keep_threshold(dropout_rate))
         weights = jnp.where(kept, weights / (1.0 - dropout_rate), 0.0)
-    messages = of_senders(graph, z).astype(accumulator) * weights[:, :, None]
+    messages = checkpoint_name(of_senders(graph, z), "na_rows").astype(accumulator) * weights[:, :, None]
     return sum_by_receiver(graph, messages).astype(z.dtype)
 
 
-def _bits(graph: SemanticGraph, seed: jax.Array, heads: int) -> jax.Array:
+def _bits(graph: SemanticGraph, seed: jax.Array, heads: jax.Array) -> jax.Array:
     """The dropout bits of every edge and head, uint32 `[num_edges, heads]`."""
     senders = graph.incoming.indices.astype(jnp.uint32)[:, None]
     receivers = coo_of(graph).receivers.astype(jnp.uint32)[:, None]
-    return edge_bits(seed, senders, receivers, jnp.arange(heads, dtype=jnp.uint32)[None, :])
+    return edge_bits(seed, senders, receivers, heads[None, :])

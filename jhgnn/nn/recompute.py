@@ -1,0 +1,59 @@
+"""What a layer keeps for its backward pass and what the backward pass recomputes: `training.remat` while tracing.
+
+Each layer is one `jax.checkpoint` with a policy over the names that stages set, so that a layer's recomputation waits
+for its gradient, and one layer at a time is there twice. Within it neighbor attention recomputes what has the size of
+the edges one semantic graph at a time (`recompute=True` of `jhgnn.ops.neighbor_attention`).
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import jax
+from jax.ad_checkpoint import checkpoint_policies as policies
+
+from jhgnn.remat_text import EDGE_NAMES, STAGE_OUTPUTS, kept_names
+
+Result = TypeVar("Result")
+_remat = contextvars.ContextVar("jhgnn_remat", default="none")
+
+
+@contextlib.contextmanager
+def recomputing(remat: str) -> Iterator[None]:
+    """Layers traced inside follow this policy, a canonical line of `jhgnn.remat_text`."""
+    token = _remat.set(remat)
+    try:
+        yield
+    finally:
+        _remat.reset(token)
+
+
+def layer(function: Callable[[], Result]) -> Result:
+    """The result of one layer, which closes over what it reads; that is kept, and inside it what the policy says."""
+    remat = _remat.get()
+    return function() if remat in ("none", "na") else jax.checkpoint(function, policy=_policy(remat))()
+
+
+def of_edges() -> bool:
+    """Whether neighbor attention recomputes what has the size of the edges."""
+    remat = _remat.get()
+    return remat != "none" and not set(kept_names(remat)) & set(EDGE_NAMES)
+
+
+def _policy(remat: str) -> Callable[..., Any]:
+    if remat == "full":
+        return policies.nothing_saveable
+    if remat == "stage":
+        return policies.save_only_these_names(*STAGE_OUTPUTS)
+    if remat == "dots":
+        # A sparse projection is no dot of XLA's, but a product all the same.
+        return policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("fp_out"))
+    if remat == "offload":
+        return policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=list(STAGE_OUTPUTS),
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+    return policies.save_only_these_names(*kept_names(remat))
