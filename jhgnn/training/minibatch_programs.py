@@ -25,8 +25,9 @@ from jhgnn.training.minibatch_problem import HostFeatures, MinibatchProblem
 from jhgnn.training.minibatch_step import BatchProgram, Resident, Share
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.parallel import Fleet
+from jhgnn.training.remat import check_supported
 from jhgnn.training.state import TrainState, abstract_params, model_structure
-from jhgnn.training.step import Compiled
+from jhgnn.training.step import Compiled, compile_lowered
 
 PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
 
@@ -64,33 +65,81 @@ def compile_minibatches(problem: MinibatchProblem, config: Config) -> MinibatchP
     Raises:
         InputError: the batch does not divide over the devices, or a device cannot index the edges.
     """
+    check_supported(config.training.remat)
+    layout = lay_out(problem, config)
+    resident = layout.fleet.replicate(layout.resident)
+    structure = model_structure(config.model, problem.spec)
+    steps, evaluations = [], []
+    for bucket in range(len(layout.buckets.capacities)):
+        steps.append(compile_lowered(functools.partial(lower_update, problem, config, layout, bucket)))
+        evaluations.append(compile_lowered(functools.partial(lower_evaluation, problem, config, layout, bucket)))
+    return MinibatchPrograms(
+        structure, layout.fleet, layout.sampler, layout.buckets, resident, tuple(steps), tuple(evaluations)
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MinibatchLayout:
+    """What programs are compiled for: devices, capacities of one part of a batch, and what will stay on the devices."""
+
+    fleet: Fleet
+    sampler: HostSampler
+    buckets: Buckets
+    resident: Resident
+    steps_per_epoch: int
+
+
+def lay_out(problem: MinibatchProblem, config: Config) -> MinibatchLayout:
+    """Learns capacities by sampling.
+
+    Raises:
+        InputError: as `compile_minibatches`.
+    """
     fleet = Fleet(config.distributed.devices)
-    batch_size = config.sampling.batch_size
-    if batch_size % fleet.size:
-        raise InputError(f"sampling.batch_size = {batch_size} does not divide over {fleet.size} devices")
+    batch_size, parts = config.sampling.batch_size, config.training.micro_batches
+    if batch_size % (fleet.size * parts):
+        cut = f" of {parts} micro-batches" if parts > 1 else ""
+        raise InputError(f"sampling.batch_size = {batch_size} does not divide over {fleet.size} devices{cut}")
     sampler = HostSampler(problem.sampled, problem.plan, config.sampling.threads)
     batches = train_batches(problem, config)
-    buckets = presampled(sampler, config.run.seed, _shares(batches, problem.spec.target, fleet.size), quantiles=(1.0,))
-    structure = model_structure(config.model, problem.spec)
-    on_device = problem.side[0] == "device"
-    resident = fleet.replicate(
-        Resident(
-            labels=np.asarray(problem.graph.labels),
-            features=dict(problem.features) if problem.features_on_device[0] else {},
-            edges=device_edges(problem.sampled, problem.plan) if on_device else {},
-        )
+    shares = _shares(batches, problem.spec.target, fleet.size * parts)
+    buckets = presampled(sampler, config.run.seed, shares, quantiles=(1.0,))
+    resident = Resident(
+        labels=np.asarray(problem.graph.labels),
+        features=dict(problem.features) if problem.features_on_device[0] else {},
+        edges=device_edges(problem.sampled, problem.plan) if problem.side[0] == "device" else {},
     )
-    state = abstract_state(problem, config, batches.steps_per_epoch)
-    steps, evaluations = [], []
-    for capacities in buckets.capacities:
-        program = BatchProgram(
-            structure, config, problem.plan, capacities, problem.spec.target, fleet.size, batches.steps_per_epoch
-        )
-        share = abstract_share(problem, capacities, len(fleet.local_shards))
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), resident)
-        steps.append(fleet.compile(program.update, (state, shapes, share), batch=2, donate=(0,)))
-        evaluations.append(fleet.compile(program.evaluate, (state.params, shapes, share), batch=2))
-    return MinibatchPrograms(structure, fleet, sampler, buckets, resident, tuple(steps), tuple(evaluations))
+    return MinibatchLayout(fleet, sampler, buckets, resident, batches.steps_per_epoch)
+
+
+def lower_update(
+    problem: MinibatchProblem, config: Config, layout: MinibatchLayout, bucket: int = 0
+) -> jax.stages.Lowered:
+    """Traces the update for a bucket."""
+    state = abstract_state(problem, config, layout.steps_per_epoch)
+    program, arguments = _program(problem, config, layout, bucket)
+    return layout.fleet.lower(program.update, (state, *arguments), batch=2, donate=(0,))
+
+
+def lower_evaluation(
+    problem: MinibatchProblem, config: Config, layout: MinibatchLayout, bucket: int = 0
+) -> jax.stages.Lowered:
+    """Traces the evaluation of a batch for a bucket."""
+    program, arguments = _program(problem, config, layout, bucket)
+    return layout.fleet.lower(program.evaluate, (abstract_params(config.model, problem.spec), *arguments), batch=2)
+
+
+def _program(
+    problem: MinibatchProblem, config: Config, layout: MinibatchLayout, bucket: int
+) -> tuple[BatchProgram, tuple[Any, Share]]:
+    capacities, fleet = layout.buckets.capacities[bucket], layout.fleet
+    structure = model_structure(config.model, problem.spec)
+    program = BatchProgram(
+        structure, config, problem.plan, capacities, problem.spec.target, fleet.size, layout.steps_per_epoch
+    )
+    share = abstract_share(problem, capacities, len(fleet.local_shards), config.training.micro_batches)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), layout.resident)
+    return program, (shapes, share)
 
 
 def abstract_state(problem: MinibatchProblem, config: Config, steps_per_epoch: int) -> TrainState:
@@ -101,14 +150,18 @@ def abstract_state(problem: MinibatchProblem, config: Config, steps_per_epoch: i
     return TrainState(scalar(jnp.int32), scalar(jnp.uint32), params, opt_state)
 
 
-def abstract_share(problem: MinibatchProblem, capacities: Capacities, num_shards: int) -> Share:
-    """Shapes and dtypes of a batch, with a leading axis over this process's devices."""
+def abstract_share(problem: MinibatchProblem, capacities: Capacities, num_shards: int, parts: int = 1) -> Share:
+    """Shapes and dtypes of a batch, with a leading axis over this process's devices, and one over parts if several."""
     votes = jax.ShapeDtypeStruct((num_shards, 2), jnp.float32)
     if problem.side[0] == "device":
-        seeds = jax.ShapeDtypeStruct((num_shards, capacities[0][problem.spec.target]), jnp.int32)
+        seeds = jax.ShapeDtypeStruct((num_shards, parts * capacities[0][problem.spec.target]), jnp.int32)
         return Share(None, {}, seeds, jax.ShapeDtypeStruct((num_shards, 2), jnp.uint32), votes)
-    blocks = _abstract_blocks(problem.plan, capacities, num_shards)
+    blocks = _abstract_blocks(problem.plan, capacities, num_shards * parts)
     features = {} if problem.features_on_device[0] else _features_of(problem.features, blocks, _abstract_rows)
+    if parts > 1:
+        blocks, features = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((num_shards, parts, *leaf.shape[1:]), leaf.dtype), (blocks, features)
+        )
     return Share(blocks, features, None, None, votes)
 
 
@@ -195,6 +248,7 @@ class Feed:
     ) -> None:
         self._problem, self._programs, self._batches = problem, programs, batches
         sampling, fleet = config.sampling, programs.fleet
+        self._parts = config.training.micro_batches
         self._no_votes = fleet.shard(np.zeros((len(fleet.local_shards), 2), np.float32))
         self._features: Mapping[str, HostFeatures] = {} if problem.features_on_device[0] else problem.features
         self._loader: Loader | None = None
@@ -211,8 +265,8 @@ class Feed:
                 ),
                 gather=lambda blocks: (gather_features(self._features, blocks), padding_waste(blocks)),
                 transfer=self._transfer,
-                num_shards=fleet.size,
-                local_shards=fleet.local_shards,
+                num_shards=fleet.size * self._parts,
+                local_shards=range(self._parts * fleet.local_shards.start, self._parts * fleet.local_shards.stop),
             )
 
     @property
@@ -238,6 +292,10 @@ class Feed:
 
     def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[SampledBlocks, Any]:
         blocks, (features, waste) = prepared
+        if self._parts > 1:
+            blocks, features = jax.tree.map(
+                lambda leaf: leaf.reshape(-1, self._parts, *leaf.shape[1:]), (blocks, features)
+            )
         blocks, features = self._programs.fleet.shard((blocks, features))
         return blocks, (features, waste)
 
