@@ -9,6 +9,7 @@ from typing import Any
 
 from jhgnn.config import Config, OneLineParser, add_options, from_options
 from jhgnn.errors import InputError
+from jhgnn.huge_pages import restart_on_huge_pages
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -153,4 +154,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    restart_on_huge_pages()
     sys.exit(main())
