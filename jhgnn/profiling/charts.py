@@ -93,6 +93,39 @@ def roofline(points: Sequence[tuple[str, str, float, float, float]], ceilings: M
     return _svg(height, body, "Roofline with measured ceilings")
 
 
+def scatter(points: Sequence[tuple[str, float, float]], x_label: str, y_unit: str, title: str) -> str:
+    """Log-log: (label, x, y) as circles with their labels; points without a positive place are left out."""
+    points = [point for point in points if point[1] > 0 and point[2] > 0]
+    left, top, right, bottom, height = 64, 14, 90, 44, 380
+    bounds = []
+    for axis in (1, 2):
+        values = [math.log10(point[axis]) for point in points] or [0.0]
+        bounds.append((math.floor(min(values) * 2 - 0.2) / 2, math.ceil(max(values) * 2 + 0.2) / 2))
+    (low_x, high_x), (low_y, high_y) = bounds
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = (math.log10(x) - low_x) / (high_x - low_x) * (WIDTH - left - right)
+        return left + across, top + (high_y - math.log10(y)) / (high_y - low_y) * (height - top - bottom)
+
+    body = []
+    for step in range(round((high_x - low_x) * 2) + 1):
+        x, _ = at(10 ** (low_x + step / 2), 10**low_y)
+        body.append(_line(x, top, x, height - bottom, "grid"))
+        body.append(_text(x, height - bottom + 16, f"{10 ** (low_x + step / 2):,.3g}", anchor="middle", small=True))
+    for step in range(round((high_y - low_y) * 2) + 1):
+        _, y = at(10**low_x, 10 ** (low_y + step / 2))
+        body.append(_line(left, y, WIDTH - right, y, "grid"))
+        body.append(_text(left - 6, y + 4, f"{10 ** (low_y + step / 2):,.3g}", anchor="end", small=True))
+    for label, x_value, y_value in points:
+        x, y = at(x_value, y_value)
+        tip = html.escape(f"{label}: {x_value:,.1f}, {y_value:,.2f} {y_unit}")
+        body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="var(--na)"><title>{tip}</title></circle>')
+        body.append(_text(x + 7, y - 5, label, small=True))
+    body.append(_text(WIDTH / 2, height - 6, x_label, anchor="middle", small=True))
+    body.append(_text(left + 6, 12, y_unit, small=True))
+    return _svg(height, body, title)
+
+
 def memory(program: Mapping[str, object], highest: float, title: str) -> str:
     """Live temporary bytes over the schedule, stacked by stage, with a strip of the stage that runs below."""
     line = program["timeline"]

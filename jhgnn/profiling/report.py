@@ -53,7 +53,7 @@ def write_report(profile: Profile, path: Path) -> None:
         "<h2>Memory over a step</h2>",
         *_memory(profile),
         "<h2>Layers, relations, metapaths and node types</h2>",
-        _table(
+        table(
             ("stage", "pass", "layer", "part", "ms", "% of step", "MFLOP", "MB"),
             [
                 [
@@ -69,7 +69,7 @@ def write_report(profile: Profile, path: Path) -> None:
         "<h2>Attribution</h2>",
         _attribution(profile),
         f"<h2>Ops</h2><p>The {len(profile['ops'])} longest of {profile['num_ops']}.</p>",
-        _table(
+        table(
             ("op", "kernel", "type", "stage", "pass", "part", "source", "ms", "MFLOP", "MB", "FLOP/B"),
             [
                 [
@@ -80,7 +80,7 @@ def write_report(profile: Profile, path: Path) -> None:
             ],
         ),
     ]
-    write_text(path, _page(f"jhgnn profile: {title}", sections))
+    write_text(path, page(f"jhgnn profile: {title}", sections))
 
 
 def write_comparison(profiles: Sequence[Profile], names: Sequence[str], path: Path) -> None:
@@ -101,13 +101,13 @@ def write_comparison(profiles: Sequence[Profile], names: Sequence[str], path: Pa
         for label, parts in _time_bars(profile)
     ]
     sections += ["<h2>Time by stage</h2>", _legend(), charts.bars(longest, "ms", 1e3, "Time by stage, A and B")]
-    sections.append(_table(("stage", "pass", "A ms", "B ms", "B / A"), rows))
+    sections.append(table(("stage", "pass", "A ms", "B ms", "B / A"), rows))
     sections.append("<h2>Memory over a step</h2>")
     highest = max(profile["memory"]["training"]["peak_live_bytes"] for profile in profiles)
     for letter, profile in zip("AB", profiles, strict=True):
         sections.append(f"<h3>{letter}</h3>")
         sections.append(charts.memory(profile["memory"]["training"], highest, f"Memory of {letter}"))
-    write_text(path, _page("jhgnn: two profiles", sections))
+    write_text(path, page("jhgnn: two profiles", sections))
 
 
 def _subtitle(run: Mapping[str, Any]) -> str:
@@ -177,7 +177,7 @@ def _memory(profile: Profile) -> list[str]:
         )
         parts.append(charts.memory(program, highest, f"Memory over a step: {name}"))
     kept = [[stage, size / 1e6] for stage, size in memory["residuals"].items()]
-    parts += ["<h3>Kept for the backward pass</h3>", _table(("stage", "MB"), kept)]
+    parts += ["<h3>Kept for the backward pass</h3>", table(("stage", "MB"), kept)]
     return parts
 
 
@@ -186,7 +186,7 @@ def _host(profile: Profile) -> str:
     rows += [["in a step", name, seconds * 1e3] for name, seconds in profile["host"]["parts"].items()]
     rows += [["behind ops", name, seconds * 1e3] for name, seconds in profile["host"]["hidden"].items()]
     rows += [["idle", name, seconds * 1e3] for name, seconds in profile["idle"].items()]
-    return _table(("when", "what", "ms"), rows)
+    return table(("when", "what", "ms"), rows)
 
 
 def _gpu(profile: Profile) -> list[str]:
@@ -198,7 +198,7 @@ def _gpu(profile: Profile) -> list[str]:
             [row["device"], row["stream"], row["kernels"], row["copies"], row["busy_s"] * 1e3]
             for row in profile["gpu"]["streams"]
         ]
-        sections += ["<h2>GPU streams</h2>", _table(columns, rows)]
+        sections += ["<h2>GPU streams</h2>", table(columns, rows)]
         columns = (
             "kernel",
             "op",
@@ -222,12 +222,12 @@ def _gpu(profile: Profile) -> list[str]:
             ]
             for row in profile["gpu"]["kernels"]
         ]
-        sections += ["<h2>GPU kernels</h2>", _table(columns, rows)]
+        sections += ["<h2>GPU kernels</h2>", table(columns, rows)]
     if profile.get("ncu"):
         sections += [
             "<h2>Nsight Compute</h2>",
             f"<p>{profile['ncu']['joined']:.1%} of the kernels' time belongs to a stage.</p>",
-            _table(
+            table(
                 ("stage", "pass", "launches", "ms", "DRAM MB", "DRAM % of peak", "L2 hits %", "memory stalls %"),
                 [
                     [
@@ -268,7 +268,7 @@ def _stage_table(profile: Profile) -> str:
         rates = [None if row[key] is None else row[key] / 1e9 for key in ("flops_per_s", "bytes_per_s")]
         sums = (row["seconds"] * 1e3, row["share"] * 100, row["flops"] / 1e6, row["bytes"] / 1e6)
         rows.append([row["stage"], row["direction"], *sums, row["intensity"], *rates, row["bound"] or ""])
-    return _table(columns, rows)
+    return table(columns, rows)
 
 
 def _kernel_table(profile: Profile) -> str:
@@ -279,7 +279,7 @@ def _kernel_table(profile: Profile) -> str:
         ]
         for row in profile["kernels"]
     ]
-    return _table(("stage", "pass", "kernel", "type", "ms", "runs", "FLOP/B", "GB/s"), rows)
+    return table(("stage", "pass", "kernel", "type", "ms", "runs", "FLOP/B", "GB/s"), rows)
 
 
 def _cards(*cards: tuple[str, str]) -> str:
@@ -294,7 +294,7 @@ def _legend(names: Mapping[Any, str] = _LEGEND, note: str = _SHADES) -> str:
     return f"<p class=legend>{keys}{note}</p>"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table that sorts by a click, or Enter, on a heading."""
     head = "".join(f"<th tabindex=0 role=button>{html.escape(column)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
@@ -310,7 +310,8 @@ def _cell(value: Any) -> str:
     return f'<td class=n data-v="{value}">{shown}</td>'
 
 
-def _page(title: str, sections: Sequence[str]) -> str:
+def page(title: str, sections: Sequence[str]) -> str:
+    """A whole page of sections of HTML, with the report's style and script inside."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'

@@ -1,6 +1,5 @@
 """The training step traced here: a stage that does its work twice, annotated host work, barriers, the command."""
 
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -60,7 +59,7 @@ def test_annotated_host_work_in_a_step_is_a_part_of_it(live, tmp_path):
             jax.random.normal(jax.random.key(0), (8,)).block_until_ready()
         return arguments[0]
 
-    with capturing._tracing(tmp_path, host_level=2), jax.profiler.StepTraceAnnotation("train", step_num=0):
+    with capturing.tracing(tmp_path, host_level=2), jax.profiler.StepTraceAnnotation("train", step_num=0):
         sampled(0)
     trace = xplane.read(xplane.find_trace(tmp_path))
     assert [span.name for span in trace.host] == ["SAMPLE"]
@@ -76,13 +75,6 @@ def test_borders_are_free_unless_asked_for():
         assert "optimization_barrier" in lowered()
     jax.clear_caches()
     assert "optimization_barrier" not in lowered()
-
-
-def test_mini_batches_are_refused(tmp_path):
-    recipe = small_recipe()
-    recipe = dataclasses.replace(recipe, sampling=dataclasses.replace(recipe.sampling, batch_size=64))
-    with pytest.raises(ValueError, match=r"sampling\.batch_size = 64"):
-        capturing.capture(recipe, tmp_path, progress=False)
 
 
 def test_trace_and_compare(stored, tmp_path, capsys):

@@ -1,0 +1,73 @@
+"""Mini-batch steps traced here: sampling, gathering and loading beside the stages, on the host or in the program."""
+
+import dataclasses
+import json
+
+import pytest
+
+from jhgnn.errors import InputError
+from jhgnn.profiling.capture import capture
+from jhgnn.profiling.report import write_report
+from jhgnn.profiling.stages import analyse
+from tests.profiling.conftest import small_recipe
+
+
+def recipe(**sampling):
+    config = small_recipe("rgcn")
+    chosen = {"batch_size": 32, "fan_out": "3", **sampling}
+    return dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, **chosen))
+
+
+def profiled(config, folder):
+    folder.mkdir()
+    capture(config, folder, warm_up=1, steps=3, progress=False)
+    return analyse(folder)
+
+
+def check(profile):
+    assert profile["attribution"]["attributed"] >= 0.97
+    assert abs(profile["step"]["parts_over_measured"] - 1) < 0.05
+    stage_s = sum(row["seconds"] for row in profile["stages"])
+    host_s, idle_s = sum(profile["host"]["parts"].values()), sum(profile["idle"].values())
+    assert stage_s + host_s + idle_s == pytest.approx(profile["step"]["wall_s"])
+    found = {(row["stage"], row["direction"]) for row in profile["stages"]}
+    assert found >= {(stage, way) for stage in ("FP", "NA", "LC") for way in ("forward", "backward")}
+    json.dumps(profile, allow_nan=False)
+
+
+def test_batches_in_turn_are_host_time(tmp_path):
+    profile = profiled(recipe(side="host", prefetch_threads=0), tmp_path / "p")
+    check(profile)
+    assert profile["host"]["parts"].keys() == {"SAMPLE", "GATHER", "LOAD"}
+    assert all(seconds > 0 for seconds in profile["host"]["parts"].values())
+    assert set(profile["preparation"]) == {"READ", "SGB", "COMPILE"}
+    assert profile["run"]["sampling"]["side"] == "host"
+    assert not profile["run"]["sampling"]["features_on_device"]
+    assert profile["memory"]["inference"]["total_bytes"] > 0
+    write_report(profile, tmp_path / "report.html")
+    assert "GATHER" in (tmp_path / "report.html").read_text()
+
+
+def test_batches_ahead_are_host_time_or_hidden(tmp_path):
+    profile = profiled(recipe(side="host", prefetch_threads=1), tmp_path / "p")
+    check(profile)
+    both = profile["host"]["parts"].keys() | profile["host"]["hidden"].keys()
+    assert both >= {"SAMPLE", "GATHER", "LOAD"}
+
+
+def test_sampling_in_the_program_is_a_stage(tmp_path):
+    profile = profiled(recipe(side="device"), tmp_path / "p")
+    check(profile)
+    seconds = {row["stage"]: row["seconds"] for row in profile["stages"]}
+    assert seconds["SAMPLE"] > 0
+    assert seconds["LOAD"] > 0  # rows of the features, gathered inside the step
+    assert profile["host"]["parts"] == {}
+
+
+def test_what_cannot_be_profiled_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"--barriers with sampling\.batch_size = 32"):
+        capture(recipe(), tmp_path, with_barriers=True, progress=False)
+    config = recipe()
+    config = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, devices=2))
+    with pytest.raises(InputError, match=r"distributed\.devices = 2"):
+        capture(config, tmp_path, progress=False)
