@@ -1,4 +1,8 @@
-"""`python -m bench.parity`: parity of every model and data set with every peer, as a table of relative errors."""
+"""`python -m bench.parity`: parity of every model and data set with every peer, as a table of relative errors.
+
+Writes `bench/results/parity.json`, keeping rows of cases that were not asked for, and the table of docs/comparison.md.
+Both sides are also compared with the peer's model in float64, which tells rounding from a difference in definition.
+"""
 
 import argparse
 import json
@@ -7,25 +11,46 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.comparison.cases import DATASETS, MODELS, ROOT, Case, read_dataset, recipe
+from bench.comparison.cases import DATASETS, MODELS, ROOT, Case, read_dataset, recipe, semantic_edges
 from bench.parity.agreement import worst
 from bench.parity.ours import write_problem
+from bench.parity.table import write_table
 
 PEERS_PYTHON = Path(os.environ.get("JHGNN_PEERS_PYTHON", ROOT / ".venv-peers" / "bin" / "python"))
+RESULTS = ROOT / "bench" / "results" / "parity.json"
+VARIANTS = {
+    "han": {"dgl": ["GATConv"], "pyg": ["HANConv, EdgeIndex"]},
+    "rgcn": {
+        "dgl": ["HeteroGraphConv(GraphConv)", "HeteroGraphConv(GraphConv), sparse features"],
+        "pyg": ["HeteroConv(SAGEConv), edge_index", "HeteroConv(Linear + SimpleConv), sparse adjacency"],
+    },
+    "rgat": {
+        "dgl": ["HeteroGraphConv(GATConv)", "HeteroGraphConv(GATConv), sparse features"],
+        "pyg": ["HeteroConv(GATConv), EdgeIndex"],
+    },
+}
+"""One way of each kind; the small graph of `tests/parity` checks all of them."""
+REFERENCES = {"han": "GATConv", "rgcn": "HeteroGraphConv(GraphConv)", "rgat": "HeteroGraphConv(GATConv)"}
+"""DGL's model in float64, which stands for the definition `default`; for PyG's of HAN its own HANConv does."""
+MOST_EDGES_FLOAT64 = 3_000_000
+"""PyG keeps rows of every edge: its HANConv has no float64 reference on larger metapath graphs."""
+
+Arrays = Mapping[str, np.ndarray]
 
 
-def compare_with(
-    framework: str,
-    folder: Path,
-    ours: Mapping[str, Mapping[str, np.ndarray]],
-    only: Sequence[str] = (),
-    precision: str = "float32",
-    leave_out: Sequence[str] = (),
-) -> dict[str, dict[str, tuple[float, str]]]:
-    """Runs a peer on a written problem; the worst errors by variant, tensors named in `leave_out` aside.
+class PeerRun(NamedTuple):
+    """What a peer computed: `DEFINITION/FEATURES` and its tensors under our names."""
+
+    definition: str
+    arrays: Arrays
+
+
+def run_peer(framework: str, folder: Path, only: Sequence[str] = (), precision: str = "float32") -> dict[str, PeerRun]:
+    """Runs a peer on a written problem; results by variant.
 
     Raises:
         RuntimeError: the peer's process failed; the message ends with what it said.
@@ -39,43 +64,61 @@ def compare_with(
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             entry = json.loads(line)
-            with np.load(folder / entry["file"], allow_pickle=False) as theirs:
-                kept = {name: array for name, array in theirs.items() if name not in leave_out}
-                reference = ours[entry["definition"]]
-                found[entry["variant"]] = worst(
-                    {name: reference[name] for name in reference if name not in leave_out}, kept
-                )
+            with np.load(folder / entry["file"], allow_pickle=False) as arrays:
+                found[entry["variant"]] = PeerRun(entry["definition"], dict(arrays))
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="*", default=MODELS)
-    parser.add_argument("--datasets", nargs="*", default=list(DATASETS))
-    parser.add_argument("--frameworks", nargs="*", default=["dgl", "pyg"])
-    parser.add_argument("--variants", nargs="*", default=[], help="only these")
-    parser.add_argument("--precision", choices=("float32", "float64"), default="float32", help="of the peer")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    options = parser.parse_args()
+def references(model: str, folder: Path, num_edges: int, frameworks: Sequence[str]) -> dict[str, Arrays]:
+    """Outputs and gradients in float64 by definition, of the peers at hand."""
+    found = {}
+    if "dgl" in frameworks:
+        name = REFERENCES[model]
+        found["default"] = run_peer("dgl", folder, [name], "float64")[name].arrays
+    if "pyg" in frameworks and model == "han" and num_edges <= MOST_EDGES_FLOAT64:
+        name = "HANConv, EdgeIndex"
+        found["pyg"] = run_peer("pyg", folder, [name], "float64")[name].arrays
+    return found
+
+
+def compare_case(model: str, dataset: str, frameworks: Sequence[str], folder: Path) -> list[dict[str, Any]]:
+    """Rows of one case."""
+    graph, config = read_dataset(dataset), recipe(Case(model, dataset))
+    ours = write_problem(graph, config, folder)
+    truth = references(model, folder, semantic_edges(graph, config), frameworks)
     rows = []
+    for framework in frameworks:
+        for variant, (definition, theirs) in run_peer(framework, folder, VARIANTS[model][framework]).items():
+            row: dict[str, Any] = {"model": model, "dataset": dataset, "framework": framework, "variant": variant}
+            row["errors"] = worst(ours[definition], theirs)
+            reference = truth.get(definition.partition("/")[0])
+            if reference is not None:
+                row["ours_float64"] = worst(ours[definition], reference)
+                row["peer_float64"] = worst(theirs, reference)
+            rows.append(row)
+            shown = ", ".join(f"{kind} {error:.1e} ({tensor})" for kind, (error, tensor) in row["errors"].items())
+            print(f"{model} {dataset} {framework} [{variant}]: {shown}", flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.parity", description=__doc__)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--datasets", nargs="*", default=[name for name in DATASETS if name != "aifb"])
+    parser.add_argument("--frameworks", nargs="*", default=["dgl", "pyg"])
+    options = parser.parse_args()
+    rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
     for dataset in options.datasets:
-        graph = read_dataset(dataset)
         for model in options.models:
             with tempfile.TemporaryDirectory() as scratch:
-                folder = Path(scratch)
-                ours = write_problem(graph, recipe(Case(model, dataset)), folder)
-                for framework in options.frameworks:
-                    for variant, errors in compare_with(
-                        framework, folder, ours, options.variants, options.precision
-                    ).items():
-                        row = {"model": model, "dataset": dataset, "framework": framework, "variant": variant}
-                        rows.append(row | {kind: error for kind, (error, _) in errors.items()})
-                        shown = ", ".join(f"{kind} {error:.1e} ({name})" for kind, (error, name) in errors.items())
-                        print(f"{model} {dataset} {framework} [{variant}]: {shown}", flush=True)
-    if options.json:
-        temporary = options.json.with_name(f".{options.json.name}.tmp")
-        temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(options.json)
+                new = compare_case(model, dataset, options.frameworks, Path(scratch))
+            measured = {(row["model"], row["dataset"], row["framework"]) for row in new}
+            rows = [row for row in rows if (row["model"], row["dataset"], row["framework"]) not in measured] + new
+            rows.sort(key=lambda row: (row["dataset"], MODELS.index(row["model"]), row["framework"], row["variant"]))
+            temporary = RESULTS.with_name(f".{RESULTS.name}.tmp")
+            temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(RESULTS)
+    write_table(rows, ROOT / "docs" / "comparison.md")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our half: a problem with random weights written for the peers; outputs, gradients and Adam steps with the same."""
+"""Our half: a problem with random weights written for the peers; outputs, gradients and optimizer steps with them."""
 
 import dataclasses
 import functools
@@ -19,6 +19,7 @@ from jhgnn.training.state import Params, init_params, init_state, model_structur
 from jhgnn.training.step import apply_model, train_step
 
 STEPS = 20
+OPTIMIZERS: tuple[Literal["adam", "sgd"], ...] = ("adam", "sgd")
 LAYOUTS: dict[str, Literal["auto", "dense"]] = {"sparse": "auto", "dense": "dense"}
 """Features -> kernels.projection."""
 
@@ -67,7 +68,9 @@ def noisy_params(config: Config, problem: Problem, seed: int) -> Params:
 
 
 def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.ndarray]:
-    """`logits`, `gradient.NAME`; then, after the Adam steps of the recipe, `after.NAME` and `logits_after`."""
+    """`logits` and `gradient.NAME`; then, of `STEPS` steps with the recipe's Adam and again with SGD and momentum,
+    `losses_OPTIMIZER` before each, and `OPTIMIZER.NAME` and `logits_OPTIMIZER` after them.
+    """
     structure = model_structure(config.model, problem.spec)
     inputs, labels, train = problem.inputs, problem.labels, problem.splits["train"]
     forward = jax.jit(functools.partial(apply_model, structure))
@@ -79,12 +82,17 @@ def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.nd
     results = {"logits": np.asarray(forward(params, inputs).logits)}
     gradients = jax.jit(jax.grad(objective))(params, inputs, labels, train)
     results |= {f"gradient.{name}": array for name, array in _arrays(gradients).items()}
-    state = init_state(params, make_optimizer(config.training), seed=0)
-    step = jax.jit(functools.partial(train_step, structure, config))
-    for _ in range(STEPS):
-        state, _report = step(state, inputs, labels, train)
-    results |= {f"after.{name}": array for name, array in _arrays(state.params).items()}
-    results["logits_after"] = np.asarray(forward(state.params, inputs).logits)
+    for name in OPTIMIZERS:
+        chosen = dataclasses.replace(config, training=dataclasses.replace(config.training, optimizer=name))
+        state = init_state(jax.tree.map(jax.numpy.copy, params), make_optimizer(chosen.training), seed=0)
+        step = jax.jit(functools.partial(train_step, structure, chosen))
+        losses = []
+        for _ in range(STEPS):
+            state, report = step(state, inputs, labels, train)
+            losses.append(float(report.loss))
+        results |= {f"{name}.{each}": array for each, array in _arrays(state.params).items()}
+        results[f"losses_{name}"] = np.array(losses)
+        results[f"logits_{name}"] = np.asarray(forward(state.params, inputs).logits)
     return results
 
 

@@ -1,21 +1,29 @@
-"""The peer's half: our weights in, outputs, gradients and Adam steps out. `python -m bench.parity.peer FOLDER dgl|pyg
-float32|float64 [VARIANT ...]`.
+"""The peer's half: our weights in, outputs, gradients and optimizer steps out. `python -m bench.parity.peer FOLDER
+dgl|pyg float32|float64 [VARIANT ...]`; in float64, the reference, without the steps.
 
-Reads FOLDER/graph, FOLDER/settings.json and FOLDER/params.npz; writes one npz a variant, and what each came to as JSON
-lines. Dropout is off.
+Reads FOLDER/graph, FOLDER/settings.json and FOLDER/params_DEFINITION.npz; writes one npz a variant, and what each came
+to as JSON lines. Dropout is off.
 """
 
+import functools
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from bench.comparison.graph_folder import read_graph
 from bench.parity.links import collect, links, load
-from bench.peers.variants import FRAMEWORKS, applicable, build
+from bench.peers.training import loss_of
+from bench.peers.variants import FRAMEWORKS, Built, applicable, build
+
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": functools.partial(torch.optim.SGD, momentum=0.9),
+}
 
 
 def main(folder: Path, framework: str, precision: str, only: list[str]) -> None:
@@ -41,33 +49,40 @@ def main(folder: Path, framework: str, precision: str, only: list[str]) -> None:
         load(found, params)
         train = torch.from_numpy(graph.splits["train"])
         labels = torch.from_numpy(graph.labels)
-        optimizer = torch.optim.Adam(
-            built.model.parameters(), settings["learning_rate"], weight_decay=settings["weight_decay"]
-        )
         built.model.eval()
         logits = built.logits()
         results = {"logits": logits.detach().numpy()}
-        for step in range(settings["parity_steps"]):
-            rows = (logits if step == 0 else built.logits())[train]
-            if labels.ndim == 1:
-                loss = functional.cross_entropy(rows, labels[train])
-            else:
-                loss = functional.binary_cross_entropy_with_logits(rows, labels[train].to(rows.dtype))
-            optimizer.zero_grad()
-            loss.backward()
-            if step == 0:
-                gradients = collect(found, params, lambda parameter: parameter.grad)
-                results |= {f"gradient.{key}": array for key, array in gradients.items()}
-            optimizer.step()
-        results |= {f"after.{key}": array for key, array in collect(found, params, lambda each: each).items()}
-        with torch.no_grad():
-            results["logits_after"] = built.logits().numpy()
-        path = folder / f"{framework}_{number}.npz"
+        loss_of(logits, labels, train).backward()
+        gradients = collect(found, params, lambda parameter: parameter.grad)
+        results |= {f"gradient.{key}": array for key, array in gradients.items()}
+        if precision == "float32":
+            for kind in OPTIMIZERS:
+                load(found, params)
+                results |= steps(kind, built, labels, train, settings)
+                results |= {f"{kind}.{key}": array for key, array in collect(found, params, lambda each: each).items()}
+        path = folder / f"{framework}_{precision}_{number}.npz"
         np.savez(path, **results)
         print(
             json.dumps({"variant": name, "definition": f"{variant.definition}/{variant.features}", "file": path.name}),
             flush=True,
         )
+
+
+def steps(
+    kind: str, built: Built, labels: torch.Tensor, train: torch.Tensor, settings: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Losses before each optimizer step, and logits after all; moves the parameters."""
+    arguments = {"lr": settings["learning_rate"], "weight_decay": settings["weight_decay"]}
+    optimizer = OPTIMIZERS[kind](built.model.parameters(), **arguments)
+    losses = []
+    for _ in range(settings["parity_steps"]):
+        loss = loss_of(built.logits(), labels, train)
+        losses.append(float(loss))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        return {f"losses_{kind}": np.array(losses), f"logits_{kind}": built.logits().numpy()}
 
 
 if __name__ == "__main__":

@@ -36,20 +36,26 @@ def mean_matrix(pairs: Tensor, num_sources: int, num_targets: int) -> Adjacency:
 
 
 def metapath_graphs(graph: PlainGraph, settings: Mapping[str, Any], adjacency: AsAdjacency) -> dict[str, Adjacency]:
-    """HAN's semantic graphs by PyG's own transform; metapath of one relation: its edges."""
+    """HAN's semantic graphs by PyG's own transform; metapath of one relation: its edges.
+
+    AddMetaPaths keeps some of the duplicates that parallel edges of a relation lead to, so those are merged first: a
+    metapath joins a pair of nodes once, as in jhgnn's and in DGL's `metapath_reachable_graph`.
+    """
     data = HeteroData()
     for node_type, count in graph.num_nodes.items():
         data[node_type].num_nodes = count
     for number, (source, _, target) in enumerate(graph.relations):
         pairs = torch.stack(tuple(map(torch.from_numpy, graph.edges[number])))
         data[source, f"r{number}", target].edge_index = pairs
+    merged = data.coalesce()
     found, count = {}, graph.num_nodes[graph.target]
     for name, steps in graph.metapaths.items():
         path = [(graph.relations[step][0], f"r{step}", graph.relations[step][2]) for step in steps]
         if len(path) == 1:
-            pairs = data[path[0]].edge_index
+            start, end = graph.edges[steps[0]]
+            pairs = torch.stack((torch.from_numpy(start), torch.from_numpy(end)))
         else:
-            pairs = AddMetaPaths([path], drop_orig_edge_types=True)(data.clone())[
+            pairs = AddMetaPaths([path], drop_orig_edge_types=True)(merged.clone())[
                 graph.target, "metapath_0", graph.target
             ].edge_index
         found[name] = adjacency(pairs.to(device()), count, count)

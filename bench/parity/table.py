@@ -1,0 +1,36 @@
+"""The parity table of docs/comparison.md."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- parity: begin -->", "<!-- parity: end -->"
+COLUMNS = {
+    "output": "output",
+    "gradients": "gradients",
+    "losses, SGD": "losses, 20 SGD",
+    "parameters after SGD": "parameters, 20 SGD",
+    "losses, Adam": "losses, 20 Adam",
+    "output after Adam": "output, 20 Adam",
+    "parameters after Adam, norm": "parameters, 20 Adam",
+}
+
+
+def write_table(rows: Sequence[Mapping[str, Any]], page: Path) -> None:
+    """Replaces what stands between the page's markers."""
+    lines = [
+        "| model, data | peer | " + " | ".join(COLUMNS.values()) + " | gradients to float64: ours, peer |",
+        "|" + " --- |" * (len(COLUMNS) + 3),
+    ]
+    for row in rows:
+        cells = [f"{row['model']} {row['dataset']}", f"{row['framework']}: {row['variant']}"]
+        cells += [f"{row['errors'][kind][0]:.1e}" for kind in COLUMNS]
+        both = [row[side]["gradients"][0] for side in ("ours_float64", "peer_float64") if side in row]
+        cells.append(", ".join(f"{error:.1e}" for error in both) or "-")
+        lines.append("| " + " | ".join(cells) + " |")
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    temporary = page.with_name(f".{page.name}.parity.tmp")
+    temporary.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
+    temporary.replace(page)
