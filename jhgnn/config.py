@@ -47,9 +47,9 @@ class RunConfig:
 class DataConfig:
     """Which heterograph to read."""
 
-    format: Literal["hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "synthetic", "jhgnn"] = _option(
-        "synthetic", "layout of the files at data.path; for synthetic, data.path names a preset"
-    )
+    format: Literal[
+        "hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "triples", "lastfm", "synthetic", "jhgnn"
+    ] = _option("synthetic", "layout of the files at data.path; for synthetic, data.path names a preset")
     path: str = _option("", "folder or file as downloaded; empty: the synthetic graph that data.preset names")
     preset: str = _option("acm", "synthetic graph to train on while data.path is empty: acm, imdb, dblp or mag")
     target: str = _option("", "labelled node type; empty: the only one there is")
@@ -60,6 +60,44 @@ class DataConfig:
         False, "one-hot features for types that have none (the R-GCN paper) instead of learnable embeddings"
     )
     reverse_relations: bool = _option(False, "add the reverse of every relation that has none")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What is learnt: the classes of nodes, or which edges there are. All but `name` are of link prediction."""
+
+    name: Literal["node_classification", "link_prediction"] = _option(
+        "node_classification", "link_prediction: train on the edges of task.relations, over the whole graph"
+    )
+    relations: tuple[str, ...] = _option(
+        (), "relations to predict, all between the same two node types; empty: those of the data's own link split"
+    )
+    val_share: float = _option(
+        0.05, "share of the edges that validate, where the data has no link split", minimum=0, below=1
+    )
+    test_share: float = _option(0.1, "share of the edges that test, where the data has no link split", above=0, below=1)
+    scorer: Literal["distmult", "dot"] = _option(
+        "distmult", "score of head h, relation r, tail t: sum of h * r * t, or of h * t"
+    )
+    encoder: Literal["graph", "none"] = _option(
+        "graph", "graph: the model's layers; none: learnt embeddings alone, the baseline without message passing"
+    )
+    skip: bool = _option(False, "add a node's input embedding to what the layers make of it")
+    exclude_targets: bool = _option(
+        False, "R-GCN: keep the batch's own edges and their reverses out of message passing"
+    )
+    loss: Literal["softmax", "binary"] = _option(
+        "softmax", "softmax: cross entropy of the true head and tail among negatives; binary: logistic loss of each"
+    )
+    negatives: int = _option(
+        0, "negatives drawn a batch for each side, which its links share; 0: all nodes of the type", minimum=0
+    )
+    batch_size: int = _option(4096, "links an update; 0: all", minimum=0)
+    scorer_dropout: float = _option(0.0, "dropout of the scored rows", minimum=0, below=1)
+    regularization: float = _option(0.0, "weight of the mean square of the scored rows in the loss", minimum=0)
+    evaluation_links: int = _option(
+        0, "validate on at most this many links, a fixed random choice; 0: on all; the test is always on all", minimum=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +151,9 @@ class TrainingConfig:
 
     epochs: int = _option(200, "epochs at most", minimum=1)
     patience: int = _option(50, "stop after this many epochs without a better validation figure; 0: never", minimum=0)
-    monitor: Literal["loss", "micro_f1"] = _option("loss", "validation figure that picks the best epoch")
+    monitor: Literal["auto", "loss", "micro_f1", "mrr", "auc"] = _option(
+        "auto", "validation figure that picks the best epoch; auto: loss, or for link prediction mrr"
+    )
     optimizer: Literal["adam", "adamw", "sgd", "lamb"] = _option(
         "adam", "weight decay is added to the gradient (adam, sgd) or decoupled (adamw, lamb)"
     )
@@ -215,6 +255,7 @@ class Config:
 
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    task: TaskConfig = dataclasses.field(default_factory=TaskConfig)
     sgb: SgbConfig = dataclasses.field(default_factory=SgbConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
@@ -237,8 +278,50 @@ class Config:
             raise InputError(f"model.hidden = {model.hidden} is not a multiple of model.blocks = {model.blocks}")
         if model.metapaths and model.name != "han":
             raise InputError(f"model.metapaths are HAN's; {model.name!r} aggregates over relations: leave them out")
+        self._check_task()
         self._check_sampling()
         self._check_memory()
+
+    @property
+    def monitor(self) -> str:
+        """The validation figure that picks the best epoch."""
+        if self.training.monitor != "auto":
+            return self.training.monitor
+        return "mrr" if self.task.name == "link_prediction" else "loss"
+
+    def _check_task(self) -> None:
+        task, model = self.task, self.model
+        if task.name == "node_classification":
+            for field in dataclasses.fields(task):
+                if field.name != "name" and getattr(task, field.name) != field.default:
+                    raise InputError(
+                        f"task.{field.name} = {getattr(task, field.name)!r} is for task.name = 'link_prediction';"
+                        " leave it out, or name the task"
+                    )
+            if self.monitor not in ("loss", "micro_f1"):
+                raise InputError(
+                    f"training.monitor = {self.monitor!r} is for link prediction; use 'loss' or 'micro_f1'"
+                )
+            return
+        if self.monitor not in ("loss", "mrr", "auc"):
+            raise InputError(f"training.monitor = {self.monitor!r} is for classes; use 'mrr', 'auc' or 'loss'")
+        if model.name not in ("rgcn", "rgat"):
+            raise InputError(
+                f"model.name = {model.name!r} embeds one node type or none by relation; links need 'rgcn' or 'rgat'"
+            )
+        if self.sampling.batch_size:
+            raise InputError(
+                f"sampling.batch_size = {self.sampling.batch_size}: link prediction passes messages over the whole"
+                " graph; set it to 0, and the links of an update with task.batch_size"
+            )
+        if self.training.memory_budget:
+            raise InputError("training.memory_budget chooses for node classification; for links set training.remat")
+        if task.encoder == "none" and (task.exclude_targets or task.skip):
+            raise InputError("task.exclude_targets and task.skip are about message passing; task.encoder is 'none'")
+        if task.exclude_targets and model.name != "rgcn":
+            raise InputError(
+                f"task.exclude_targets works with 'rgcn', whose means take weights of edges, not with {model.name!r}"
+            )
 
     def _check_memory(self) -> None:
         training, sampling = self.training, self.sampling
@@ -247,6 +330,10 @@ class Config:
             raise InputError(
                 f"training.{chosen[0]} = {getattr(training, chosen[0])!r} beside training.memory_budget, which chooses"
                 " it: leave one of them out"
+            )
+        if training.memory_budget and self.task.name == "link_prediction":
+            raise InputError(
+                "training.memory_budget searches for node classification; for links name a policy with training.remat"
             )
         if training.micro_batches > 1 and not sampling.batch_size:
             raise InputError(
@@ -274,10 +361,10 @@ class Config:
             )
         if sampling.walks and model.name != "han":
             raise InputError(f"sampling.walks = {sampling.walks}: walks are HAN's; set it to 0 for {model.name!r}")
-        if sampling.evaluation == "layerwise" and model.name == "han":
+        if sampling.evaluation == "layerwise" and sampling.walks:
             raise InputError(
-                "sampling.evaluation = 'layerwise' covers rgcn and rgat; HAN's semantic attention is a mean over the"
-                " batch: use 'sampled'"
+                f"sampling.evaluation = 'layerwise' reads whole metapath graphs, which sampling.walks = {sampling.walks}"
+                " does without: use 'sampled'"
             )
         if sampling.side == "device" and sampling.features == "host":
             raise InputError(

@@ -1,4 +1,4 @@
-"""`python -m jhgnn.predict`: predictions and embeddings of all target nodes from a finished or interrupted run."""
+"""`python -m jhgnn.predict`: predictions and embeddings from a finished or interrupted run, of nodes or of links."""
 
 import csv
 import functools
@@ -14,10 +14,13 @@ import numpy as np
 from jhgnn.config import Config, OneLineParser, load_recipe, override
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.huge_pages import restart_on_huge_pages
 
 
 def predict(config: Config, folder: Path, output: Path) -> str:
     """Writes `predictions.csv`, `probabilities.npy` and `embeddings.npy` into `output`; returns a line that says so.
+
+    Of a run of link prediction: `links.csv`, `embeddings_TYPE.npy` and `relations.npy`.
 
     Raises:
         InputError: the run has no complete checkpoint, the data has changed, or the output cannot be written.
@@ -38,6 +41,8 @@ def predict(config: Config, folder: Path, output: Path) -> str:
         raise InputError(f"--run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
     progress = store.progress()
     configure_jax()
+    if config.task.name == "link_prediction":
+        return f"{_predict_links(config, store, output)}, parameters of epoch {progress.best_epoch}: {output}"
     problem: Any = prepare_minibatches(config) if config.sampling.batch_size else prepare(config)
     params = store.load_best_params(abstract_params(config.model, problem.spec))
     if config.sampling.batch_size:
@@ -57,6 +62,26 @@ def predict(config: Config, folder: Path, output: Path) -> str:
         raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
     target, count = problem.graph.target, len(probabilities)
     return f"{count:,} {target} nodes, parameters of epoch {progress.best_epoch}: {output}/predictions.csv, *.npy"
+
+
+def _predict_links(config: Config, store: Any, output: Path) -> str:
+    """Writes `links.csv`, `embeddings_TYPE.npy` and `relations.npy`; returns what they hold."""
+    from jhgnn.training.link_predict import arrays, predict_links
+    from jhgnn.training.link_problem import prepare_links
+    from jhgnn.training.reporting import write_text
+    from jhgnn.training.state import shapes_of
+
+    problem = prepare_links(config)
+    params = store.load_best_params(shapes_of(problem.builder(config)))
+    rows, table = predict_links(problem, config, params)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for stem, array in arrays(rows, problem.ends).items():
+            _save(output / f"{stem}.npy", array)
+        write_text(output / "links.csv", table)
+    except OSError as error:
+        raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
+    return f"{problem.split_size('val') + problem.split_size('test'):,} held-out links"
 
 
 def predictions_csv(graph: HeteroGraph, probabilities: np.ndarray) -> str:
@@ -131,4 +156,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    restart_on_huge_pages()
     sys.exit(main())

@@ -196,6 +196,8 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) 
     if not processes.join(config.distributed):
         return run(config, folder, num_seeds=num_seeds, resume=resume)
     try:
+        if not config.run.dir:
+            raise InputError("several processes need run.dir, one folder that all of them reach")
         code = run(config, folder, num_seeds=num_seeds, resume=resume, several=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -216,7 +218,13 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) 
 
 
 def ways_to_train(config: Config) -> tuple[Any, Any, Any]:
-    """What prepares, compiles and trains: on the whole graph at once, or in mini-batches."""
+    """What prepares, compiles and trains: nodes on the whole graph at once, or in mini-batches; or links."""
+    if config.task.name == "link_prediction":
+        from jhgnn.training.link_loop import train_links
+        from jhgnn.training.link_problem import prepare_links
+        from jhgnn.training.link_programs import compile_links
+
+        return prepare_links, compile_links, train_links
     if config.sampling.batch_size:
         from jhgnn.training.minibatch import train_minibatches
         from jhgnn.training.minibatch_problem import prepare_minibatches
@@ -235,7 +243,12 @@ def describe(say: Any, problem: Any, config: Config, folder: Path) -> None:
     sizes = ", ".join(f"{count:,} {node_type}" for node_type, count in list(graph.num_nodes.items())[:8])
     splits = ", ".join(f"{problem.split_size(split):,} {split}" for split in problem.splits)
     say(f"{graph.name}: {sizes}; {graph.num_edges:,} edges in {len(graph.edges)} relations")
-    say(f"target {graph.target}: {graph.num_classes} classes, {splits}; read in {problem.read_s:.1f} s")
+    if config.task.name == "link_prediction":
+        source, target = problem.ends
+        count = len(problem.links.relations)
+        say(f"links {source} -> {target}: {count} relations, {splits}; read in {problem.read_s:.1f} s")
+    else:
+        say(f"target {graph.target}: {graph.num_classes} classes, {splits}; read in {problem.read_s:.1f} s")
     if problem.metapaths:
         derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
         if config.sampling.walks:

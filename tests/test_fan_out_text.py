@@ -41,7 +41,10 @@ def test_anything_else_is_one_line(wrong):
     [
         ({"model": {"name": "gcn"}, "sampling": {"batch_size": 4}}, "full-batch control"),
         ({"model": {"name": "rgcn"}, "sampling": {"batch_size": 4, "walks": 5}}, "walks are HAN's"),
-        ({"model": {"name": "han"}, "sampling": {"batch_size": 4, "evaluation": "layerwise"}}, "covers rgcn and rgat"),
+        (
+            {"model": {"name": "han"}, "sampling": {"batch_size": 4, "walks": 5, "evaluation": "layerwise"}},
+            "which sampling.walks = 5 does without",
+        ),
         ({"sampling": {"batch_size": 4, "side": "device", "features": "host"}}, "change one of them"),
         ({"sampling": {"batch_size": 4}, "distributed": {"num_processes": 2}}, "give all three"),
         ({"distributed": {"coordinator": "localhost:1"}}, "set sampling.batch_size"),

@@ -7,10 +7,12 @@ from jhgnn.data.acm_mat import read_acm_mat
 from jhgnn.data.arrays import read_arrays
 from jhgnn.data.hgb import read_hgb
 from jhgnn.data.labelled import check_target
+from jhgnn.data.lastfm import read_lastfm
 from jhgnn.data.magnn import read_magnn
 from jhgnn.data.ogb_mag import read_ogb_mag
 from jhgnn.data.rdf import read_rdf
 from jhgnn.data.storage import load_graph, save_graph
+from jhgnn.data.triples import read_triples
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 
@@ -42,6 +44,8 @@ FORMATS: dict[str, Callable[..., HeteroGraph]] = {
     "rdf": read_rdf,
     "ogb_mag": read_ogb_mag,
     "arrays": read_arrays,
+    "triples": read_triples,
+    "lastfm": read_lastfm,
     "synthetic": read_synthetic,
     "jhgnn": load_graph,
 }

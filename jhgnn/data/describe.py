@@ -11,6 +11,7 @@ from scipy import sparse
 
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import Features, HeteroGraph
+from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.schema import Metapath
 from jhgnn.graph.semantic_graph_build import default_metapaths, estimate_num_edges
@@ -44,6 +45,8 @@ def describe(
     yield _labels(graph)
     if graph.splits:
         yield _splits(graph)
+    if graph.links is not None:
+        yield _links(graph.links)
     limit_bytes = default_memory_limit_bytes() if memory_limit_bytes is None else memory_limit_bytes
     if parsed is not None:
         yield _metapaths(graph, "metapaths, as given", parsed, limit_bytes)
@@ -139,6 +142,14 @@ def _splits(graph: HeteroGraph) -> Section:
     total = graph.num_nodes[graph.target] if graph.target is not None else 0
     rows = tuple((name, f"{len(ids):,}", _percent(len(ids) / max(1, total))) for name, ids in graph.splits.items())
     return Section("splits", ("split", "nodes", f"share of {graph.target}"), rows)
+
+
+def _links(links: LinkTriples) -> Section:
+    total = max(1, sum(len(triples) for triples in links.triples.values()))
+    rows = tuple((name, f"{len(rows):,}", _percent(len(rows) / total)) for name, rows in links.triples.items())
+    names = ", ".join(str(relation) for relation in links.relations[:4])
+    more = f" and {len(links.relations) - 4} more" if len(links.relations) > 4 else ""
+    return Section("links to predict", ("split", "links", "share"), rows, f"of {names}{more}")
 
 
 def _metapaths(graph: HeteroGraph, title: str, metapaths: Sequence[Metapath], limit_bytes: int) -> Section:

@@ -18,6 +18,8 @@ _LAYOUTS = (
     ("ogb_mag", ("num-node-dict.csv*",)),
     ("rdf", ("*.nt*", "*train*.tsv", "*test*.tsv")),
     ("acm_mat", ("*.mat",)),
+    ("lastfm", ("user_artist.dat", "artist_tag.dat")),
+    ("triples", ("train.txt", "valid.txt", "test.txt")),
     ("arrays", ("*.npz",)),
     ("arrays", ("*_*.npy",)),
 )

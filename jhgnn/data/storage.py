@@ -19,6 +19,7 @@ from jhgnn.data.array_files import NPY_DAMAGE
 from jhgnn.data.labelled import check_target
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, EdgeSet, Features, HeteroGraph
+from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.schema import Relation, Schema
 
 FORMAT, VERSION = "jhgnn-heterograph", 1
@@ -138,6 +139,12 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
         write("labels", graph.labels)
     for split, ids in graph.splits.items():
         write(f"split_{split}", ids)
+    links = None
+    if graph.links is not None:
+        relations_of_links = [graph.schema.relations.index(relation) for relation in graph.links.relations]
+        links = {"relations": relations_of_links, "splits": list(graph.links.triples)}
+        for split, triples in graph.links.triples.items():
+            write(f"links_{split}", triples)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -148,6 +155,7 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
         "labels": None if graph.labels is None else ("multi" if graph.multi_label else "single"),
         "num_classes": graph.num_classes,
         "splits": list(graph.splits),
+        "links": links,
     }
 
 
@@ -213,7 +221,22 @@ class _Folder:
                 where=str(self._path),
             )
             splits = dict(alone.splits)
-        return HeteroGraph(schema["name"], checked, num_nodes, features, edges, target, labels, num_classes, splits)
+        links = self._links(relations, num_nodes, edges) if schema.get("links") is not None else None
+        return HeteroGraph(
+            schema["name"], checked, num_nodes, features, edges, target, labels, num_classes, splits, links
+        )
+
+    def _links(
+        self, relations: tuple[Relation, ...], num_nodes: dict[str, int], edges: dict[Relation, EdgeSet]
+    ) -> LinkTriples:
+        entry = self._schema["links"]
+        numbers = entry["relations"]
+        if any(type(number) is not int or not 0 <= number < len(relations) for number in numbers):
+            raise InputError(f"{self._path / SCHEMA_FILE}: links name the relations {numbers!r}")
+        triples = {split: np.array(self._array(f"links_{_split(split)}", 2, np.int32)) for split in entry["splits"]}
+        links = LinkTriples(tuple(relations[number] for number in numbers), triples)
+        links.check(num_nodes, edges, str(self._path))
+        return links
 
     def _array(self, name: str, ndim: int, *dtypes: type, length: int | None = None) -> np.ndarray:
         where = self._path / f"{name}.npy"

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from jhgnn.errors import InputError
+from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.schema import Relation, Schema
 
 Features: TypeAlias = np.ndarray | sparse.csr_array
@@ -87,6 +88,7 @@ class HeteroGraph:
         labels: int32 `[num_targets]` (-1: unlabelled), uint8 `[num_targets, num_classes]` (multi-label), or None.
         num_classes: 0 without labels.
         splits: `train`, `val`, `test` -> int32 ids of target nodes, ascending, disjoint.
+        links: a published split of edges to predict, which are all among `edges`; or None.
     """
 
     name: str
@@ -98,6 +100,7 @@ class HeteroGraph:
     labels: np.ndarray | None = None
     num_classes: int = 0
     splits: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    links: LinkTriples | None = None
 
     @property
     def multi_label(self) -> bool:
@@ -118,6 +121,7 @@ class HeteroGraph:
         labels: np.ndarray | None = None,
         num_classes: int | None = None,
         splits: Mapping[str, np.ndarray] | None = None,
+        links: LinkTriples | None = None,
         name: str = "graph",
         where: str = "",
     ) -> "HeteroGraph":
@@ -132,6 +136,7 @@ class HeteroGraph:
             labels: `[num_targets]` class ids (-1: unlabelled) or `[num_targets, num_classes]` zeros and ones.
             num_classes: found from the labels where None.
             splits: `train`, `val`, `test` -> node ids, or boolean masks `[num_targets]`.
+            links: edges to predict; each must be an edge of its relation.
             where: prefix of error messages, such as the file read.
 
         Raises:
@@ -165,7 +170,11 @@ class HeteroGraph:
         checked_splits = {}
         if splits and target is not None:
             checked_splits = check.splits(splits, counts[target], checked_labels)
-        return cls(name, schema, counts, checked_features, edge_sets, target, checked_labels, classes, checked_splits)
+        if links is not None:
+            links.check(counts, edge_sets, where)
+        return cls(
+            name, schema, counts, checked_features, edge_sets, target, checked_labels, classes, checked_splits, links
+        )
 
     def with_reverse_relations(self) -> "HeteroGraph":
         """Adds `rev_NAME` for every relation between two types that nothing joins backwards yet.

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jhgnn.graph.semantic_graph import SemanticGraph
+
 Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
 
 PADDING = -1
@@ -30,6 +32,8 @@ class NeighborTable:
         visits: int32 `[num_targets, width]`, walks that ended at the neighbour (0 beyond), or None for fan-out draws.
         sender_ids: int32 `[num_sources]`, global ids by slot, or None: see `SampledBlocks.table`.
         receiver_ids: int32 `[num_targets]`, likewise.
+        edges: the same neighbours compressed in both directions, for the kernels of the CPU, or None: see
+            `jhgnn.sampling.compressed`. Its last receiver, `num_targets`, takes what is padding.
         num_sources: slots of the source type at the next hop.
         name: the relation or metapath.
     """
@@ -41,6 +45,7 @@ class NeighborTable:
     receiver_ids: Array | None
     num_sources: int = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="", metadata={"static": True})
+    edges: SemanticGraph | None = None
 
     @property
     def num_targets(self) -> int:

@@ -16,6 +16,7 @@ from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
+from jhgnn.graph.stacked import StackedRelations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,24 +27,31 @@ class Block:
         graphs: relation or metapath -> its edges, from rows read to rows made; without an entry none were drawn.
         num_rows: rows to make of each type that has any: the first of those read.
         ids: global ids of the rows read, int32 `[rows]` by type; a type that is absent is there whole, in order.
+        weights: relation or stack -> float32 `[num_edges]` with which its messages are summed, where their mean is not
+            what is wanted: link prediction leaves edges out of it.
+        stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
     """
 
     graphs: Mapping[str, SemanticGraph | NeighborTable]
     num_rows: Mapping[str, int]
     ids: Mapping[str, jax.Array]
+    weights: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
+    stacks: Mapping[str, StackedRelations] = dataclasses.field(default_factory=dict)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class GraphInputs:
-    """Features of each node type that has any, and the semantic graphs by name."""
+    """Features of each node type that has any, and the semantic graphs by name; the rest as in `Block`."""
 
     features: dict[str, jax.Array | SparseFeatures]
     graphs: dict[str, SemanticGraph]
+    weights: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    stacks: dict[str, StackedRelations] = dataclasses.field(default_factory=dict)
 
     def block(self, _hop: int, num_nodes: Mapping[str, int]) -> Block:
         """The whole graph, for every layer."""
-        return Block(self.graphs, num_nodes, {})
+        return Block(self.graphs, num_nodes, {}, self.weights, self.stacks)
 
     def targets(self, _target: str) -> None:
         """Every row is a target."""

@@ -1,7 +1,7 @@
-"""Which relations and node types each layer must compute so that the target type is known after the last one."""
+"""Which relations and node types each layer must compute so that the target types are known after the last one."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from jhgnn.graph.schema import Relation
 
@@ -22,18 +22,18 @@ class LayerPlan:
 
 
 def plan_layers(
-    relations: Mapping[str, Relation], target: str, num_layers: int, reads_targets: bool
+    relations: Mapping[str, Relation], targets: Collection[str], num_layers: int, reads_targets: bool
 ) -> tuple[LayerPlan, ...]:
-    """Plans backwards from the target: what no later layer reads is not computed and has no weights.
+    """Plans backwards from the targets: what no later layer reads is not computed and has no weights.
 
     Args:
         relations: semantic graph name -> relation.
-        target: the node type that the last layer makes.
+        targets: the node types that the last layer makes.
         num_layers: at least one.
         reads_targets: whether a layer reads the receivers' own rows (self-loop, residual or attention).
     """
     plans: list[LayerPlan] = []
-    makes = {target}
+    makes = set(targets)
     for _ in range(num_layers):
         used = {name: relation for name, relation in relations.items() if relation.target in makes}
         reads = {relation.source for relation in used.values()} | (makes if reads_targets else set())

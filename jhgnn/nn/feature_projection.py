@@ -66,17 +66,21 @@ class FeatureProjection(nnx.Module):
         else:
             self.w_rio = nnx.Param(_glorot(rngs.params(), (len(names), in_width, out_width)))
 
-    def weights(self) -> dict[str, jax.Array]:
-        """Each output's matrix, `[in_width, out_width]`."""
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, jax.Array]:
+        """The matrix of each of these outputs, `[in_width, out_width]`; None: of all."""
+        names = self.names if names is None else names
+        if not names:
+            return {}
+        chosen = slice(None) if names == self.names else jnp.array([self.names.index(name) for name in names])
         if self.bases:
-            stacked = jnp.einsum("rb,bio->rio", self.c_rb[...], self.v_bio[...])
+            stacked = jnp.einsum("rb,bio->rio", self.c_rb[...][chosen], self.v_bio[...])
         elif self.blocks:
             same_block = jnp.eye(self.blocks, dtype=self.w_rbio.dtype)
-            stacked = jnp.einsum("rbio,bc->rbico", self.w_rbio[...], same_block)
-            stacked = stacked.reshape(len(self.names), self.in_width, self.out_width)
+            stacked = jnp.einsum("rbio,bc->rbico", self.w_rbio[...][chosen], same_block)
+            stacked = stacked.reshape(len(names), self.in_width, self.out_width)
         else:
-            stacked = self.w_rio[...]
-        return dict(zip(self.names, stacked, strict=True))
+            stacked = self.w_rio[...][chosen]
+        return dict(zip(names, stacked, strict=True))
 
 
 def project_together(

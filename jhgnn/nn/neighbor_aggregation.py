@@ -15,18 +15,27 @@ from jhgnn.ops.neighbor_attention import fanout as fanout_attention
 from jhgnn.ops.neighbor_attention import neighbor_attention
 from jhgnn.ops.neighbor_mean import fanout as fanout_mean
 from jhgnn.ops.neighbor_mean import neighbor_mean
+from jhgnn.ops.neighbor_sum import neighbor_sum
 
 
 def mean_aggregation(
-    graph: SemanticGraph | NeighborTable, z: jax.Array, *, layer: int, implementation: str
+    graph: SemanticGraph | NeighborTable,
+    z: jax.Array,
+    *,
+    layer: int,
+    implementation: str,
+    weights: jax.Array | None = None,
 ) -> jax.Array:
-    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`.
+    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`, or their sum with `weights` `[num_edges]`.
 
-    A sampled table has one implementation, `fanout`; a semantic graph the one that is named.
+    A sampled table has one implementation, `fanout`; a semantic graph the one that is named, which for weights is
+    `native` or `segment`.
     """
     with stage("NA", layer, graph.name):
         if isinstance(graph, NeighborTable):
             out = fanout_mean.neighbor_mean(graph, z)
+        elif weights is not None:
+            out = neighbor_sum(graph, z, weights, implementation=implementation)
         else:
             out = neighbor_mean(graph, z, implementation=implementation)
         return border(out, "na_out")
@@ -101,6 +110,6 @@ class AttentionAggregation(nnx.Module):
                     dropout_rate=rate,
                     dropout_seed=seed,
                     implementation=implementation,
+                    recompute=recompute.of_edges(),
                 )
             return border(out.reshape(graph.num_targets, -1), "na_out")
-                    recompute=recompute.of_edges(),

@@ -1,8 +1,9 @@
-"""Layer-wise full-neighbour inference: exact scores of R-GCN and R-GAT in bounded memory.
+"""Layer-wise full-neighbour inference: exact scores in bounded memory.
 
 Each layer's rows of all nodes are computed in chunks of receivers with all their in-neighbours and kept on the host, so
-that nothing is computed twice and no device holds more than a chunk. Chunks are cut by edges, and their shapes are
-rounded up to powers of two, so that there are few of them to compile.
+that no device holds more than a chunk. Nothing is computed twice but HAN's neighbor aggregation: its semantic attention
+is a mean over all targets, which must be known before any of them can be fused. Chunks are cut by edges, and their
+shapes are rounded up to powers of two, so that there are few of them to compile.
 """
 
 import dataclasses
@@ -81,7 +82,12 @@ def layerwise_scores(
 
 
 def layerwise_embeddings(problem: MinibatchProblem, config: Config, params: Params) -> np.ndarray:
-    """The target type's last hidden rows over all neighbours, float32 `[num_targets, hidden]`."""
+    """The target type's last hidden rows over all neighbours, float32 `[num_targets, hidden]`.
+
+    HAN needs its metapath graphs: where they are walked, they are not built.
+    """
+    if config.model.name == "han":
+        return _han_embeddings(problem, config, params)
     spec = problem.spec
     names = dict.fromkeys(spec.implementations, IMPLEMENTATION)
     structure = model_structure(config.model, dataclasses.replace(spec, implementations=names))
@@ -103,6 +109,67 @@ def layerwise_embeddings(problem: MinibatchProblem, config: Config, params: Para
     embeddings = rows[spec.target]
     assert isinstance(embeddings, np.ndarray)
     return embeddings
+
+
+def _han_embeddings(problem: MinibatchProblem, config: Config, params: Params) -> np.ndarray:
+    spec, target = problem.spec, problem.spec.target
+    structure = model_structure(
+        config.model, dataclasses.replace(spec, implementations=dict.fromkeys(spec.implementations, IMPLEMENTATION))
+    )
+    model: Any = nnx.merge(structure, params)
+    relations = {relation.name: relation for relation in problem.sampled.schema.relations}
+    rows: HostFeatures
+    if target in problem.features:
+        rows = problem.features[target]
+    else:
+        rows = np.ascontiguousarray(tables_of(params)[target], np.float32)
+    for index in range(len(model.layers)):
+        add = jax.jit(functools.partial(_semantic_sums, structure, index, target), static_argnums=3)
+        fuse = jax.jit(functools.partial(_fused, structure, index, target), static_argnums=3)
+        total: Any = 0.0
+        for chunk in chunks(problem.sampled, target, relations):
+            of_target = np.arange(chunk.num_rows) < chunk.stop - chunk.start
+            found = add(params, _gather(rows, chunk.ids[target]), chunk.graphs, chunk.num_rows, of_target)
+            total = total + np.asarray(found, np.float64)
+        means = np.asarray(total / spec.num_nodes[target], np.float32)
+        out = np.zeros((spec.num_nodes[target], config.model.hidden), np.float32)
+        for chunk in chunks(problem.sampled, target, relations):
+            result = fuse(params, _gather(rows, chunk.ids[target]), chunk.graphs, chunk.num_rows, means)
+            out[chunk.start : chunk.stop] = np.asarray(result)[: chunk.stop - chunk.start]
+        rows = out
+    assert isinstance(rows, np.ndarray)
+    return rows
+
+
+def _semantic_sums(
+    structure: nnx.GraphDef,
+    index: int,
+    target: str,
+    params: Params,
+    rows: Any,
+    graphs: dict[str, SemanticGraph],
+    num_rows: int,
+    of_target: jax.Array,
+) -> jax.Array:
+    """What one chunk adds to the means of HAN's semantic attention, `[metapaths, semantic_hidden]`."""
+    layer = nnx.merge(structure, params).layers[index]
+    parts = layer.along_metapaths(rows, Block(graphs, {target: num_rows}, {}), None)
+    return layer.fusion.sums(parts, of_target)
+
+
+def _fused(
+    structure: nnx.GraphDef,
+    index: int,
+    target: str,
+    params: Params,
+    rows: Any,
+    graphs: dict[str, SemanticGraph],
+    num_rows: int,
+    means: jax.Array,
+) -> jax.Array:
+    """One chunk's rows after the layer, `[num_rows, hidden]`."""
+    layer = nnx.merge(structure, params).layers[index]
+    return layer(rows, Block(graphs, {target: num_rows}, {}), None, means=means)
 
 
 def chunks(graph: HeteroGraph, node_type: str, relations: Mapping[str, Relation]) -> Iterator[Chunk]:

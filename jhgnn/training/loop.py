@@ -199,7 +199,7 @@ def _monitored(by_split: dict[str, dict[str, float]], config: Config, train_loss
     """The figure to minimise: validation loss or negated F1; without a validation split, the training loss."""
     if "val" not in by_split:
         return train_loss
-    return by_split["val"]["loss"] if config.training.monitor == "loss" else -by_split["val"]["micro_f1"]
+    return by_split["val"]["loss"] if config.monitor == "loss" else -by_split["val"]["micro_f1"]
 
 
 def _explain(problem: Problem, programs: Programs, config: Config, state: TrainState, epoch: int, loss: float) -> str:
@@ -228,7 +228,7 @@ def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None
     Raises:
         InputError: a setting differs that changes the data, the model or the updates.
     """
-    for section in ("data", "model", "kernels", "training", "run", "sampling"):
+    for section in ("data", "task", "model", "kernels", "training", "run", "sampling"):
         for field in dataclasses.fields(getattr(config, section)):
             now, then = (getattr(getattr(each, section), field.name) for each in (config, recipe_config))
             if now != then and f"{section}.{field.name}" not in MAY_CHANGE:

@@ -24,9 +24,10 @@ from jhgnn.training.compile_counter import compilations
 from jhgnn.training.interrupt import StopRequest
 from jhgnn.training.layerwise import layerwise_scores
 from jhgnn.training.loop import NonFiniteLossError, Outcome
+from jhgnn.training.minibatch_diagnosis import HINT, explain_batch, what_is_wrong
 from jhgnn.training.minibatch_problem import MinibatchProblem
 from jhgnn.training.minibatch_programs import Fed, Feed, MinibatchPrograms, evaluation_batches, train_batches
-from jhgnn.training.minibatch_step import BatchCounts, BatchReport
+from jhgnn.training.minibatch_step import BatchCounts, BatchProgram, BatchReport
 from jhgnn.training.objective import SplitCounts, scores
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.parallel import local
@@ -171,12 +172,7 @@ class _Run:
         if not bool(local(report.finite)):
             self.state = self.state._replace(step=self.fleet.replicate(local(self.state.step) - 1))
             self._save()
-            number = self.progress.step
-            what = f"the loss is {loss}" if not math.isfinite(loss) else "a gradient is not finite"
-            raise NonFiniteLossError(
-                f"epoch {fed.cursor.epoch + 1}, batch {number}: {what}; lower training.learning_rate or set"
-                f" training.gradient_clip; the state before it stays in {self.folder}"
-            )
+            raise NonFiniteLossError(f"{self._explain(fed, loss)}; the state before it stays in {self.folder}")
         self.progress = dataclasses.replace(
             self.progress,
             epoch=fed.following.epoch,
@@ -184,6 +180,21 @@ class _Run:
             loss_sum=self.progress.loss_sum + loss * targets,
             num_targets=self.progress.num_targets + int(targets),
         )
+
+    def _explain(self, fed: Fed, loss: float) -> str:
+        where = what_is_wrong(fed.cursor.epoch + 1, fed.cursor.step + 1, int(local(self.state.step)), loss)
+        if self.several:  # the other processes are leaving, and what they hold is theirs
+            return f"{where}; {HINT}"
+        program = BatchProgram(
+            self.programs.structure,
+            self.config,
+            self.problem.plan,
+            self.programs.buckets.capacities[fed.bucket],
+            self.problem.spec.target,
+            1,
+            self.batches.steps_per_epoch,
+        )
+        return explain_batch(program, self.state, self.programs.resident, fed.share, where)
 
     def _update(self, fed: Fed) -> BatchReport:
         """One update; a batch that overflows on a device leaves the state alone and runs again in a bigger bucket."""
@@ -208,7 +219,7 @@ class _Run:
 
     def _evaluate(self, loss: float, step_ms: float) -> None:
         self.latest = self._scores(self.state.params, ("val", "test"))
-        monitor = self.config.training.monitor
+        monitor = self.config.monitor
         value = loss
         if "val" in self.latest:
             value = self.latest["val"]["loss"] if monitor == "loss" else -self.latest["val"]["micro_f1"]
@@ -272,6 +283,8 @@ class _Run:
             "sampling_side_reason": problem.side[1],
             "features_on_device": problem.features_on_device[0],
             "sampling_wait_share": feed.wait_s / train_s if train_s > 0 else 0.0,
+            # Of the loader's threads, beside training; handing over includes compressing tables for the CPU's kernels.
+            **{f"{what}_ms": feed.host_s[what] / num_batches * 1e3 if on_host else None for what in feed.host_s},
             # Unknown where the device samples: its blocks never leave it.
             "padding_waste_slots": feed.waste["slots"] / num_batches if on_host else None,
             "padding_waste_entries": feed.waste["entries"] / num_batches if on_host else None,

@@ -1,7 +1,7 @@
 """Logits and embeddings of all target nodes of a mini-batch run, without holding the whole graph on a device.
 
-R-GCN and R-GAT are evaluated layer by layer over all neighbours; HAN, whose metapath graphs may not exist, on the
-neighbours that its recipe draws, batch by batch in ascending order.
+Evaluated layer by layer over all neighbours; HAN where its metapaths are walked, so that their graphs do not exist, on
+the neighbours that its recipe draws, batch by batch in ascending order.
 """
 
 import functools
@@ -28,7 +28,7 @@ from jhgnn.training.step import apply_model
 
 def predict_minibatches(problem: MinibatchProblem, config: Config, params: Params) -> ModelOutput:
     """Logits float32 `[num_targets, num_classes]` and embeddings `[num_targets, hidden]`, NumPy arrays."""
-    outputs = _sampled(problem, config, params) if config.model.name == "han" else _layerwise(problem, config, params)
+    outputs = _sampled(problem, config, params) if config.sampling.walks else _layerwise(problem, config, params)
     count = problem.spec.num_nodes[problem.spec.target]
     logits, embeddings = (np.concatenate([np.asarray(each[i]) for each in outputs])[:count] for i in range(2))
     return ModelOutput(logits, embeddings)  # type: ignore[arg-type]

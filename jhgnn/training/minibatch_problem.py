@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 from scipy import sparse
 
-from jhgnn import fan_out_text
+from jhgnn import fan_out_text, native
 from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, EdgeSet, HeteroGraph
@@ -40,6 +40,7 @@ class MinibatchProblem:
         features: of the types that the model reads, on the host.
         side: where to sample, and why.
         features_on_device: whether the compiled step gathers features, and why.
+        compressed: whether the host compresses sampled tables in both directions, for the kernels of the CPU.
         metapaths, choices, read_s, sgb_s: as in `Problem`.
     """
 
@@ -50,6 +51,7 @@ class MinibatchProblem:
     features: Mapping[str, HostFeatures]
     side: tuple[Side, str]
     features_on_device: tuple[bool, str]
+    compressed: bool
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
     read_s: float
@@ -84,13 +86,7 @@ def prepare_minibatches(config: Config, *, progress: bool = True) -> MinibatchPr
 
 def plan_minibatches(graph: HeteroGraph, config: Config, *, read_s: float = 0.0) -> MinibatchProblem:
     """The same from a graph that is read already."""
-    for key in ("attention", "mean"):
-        named = getattr(config.kernels, key)
-        if named != "auto":
-            raise InputError(
-                f"kernels.{key} = {named!r} works on the whole graph; sampled batches have one implementation, fanout:"
-                " set it to 'auto'"
-            )
+    _check_kernels(config)
     assert graph.target is not None
     start = time.perf_counter()
     metapaths: tuple[Metapath, ...] = ()
@@ -121,8 +117,9 @@ def plan_minibatches(graph: HeteroGraph, config: Config, *, read_s: float = 0.0)
             choices += [choice] if choice else []
     op = "neighbor_attention" if config.model.name in USES_ATTENTION else "neighbor_mean"
     drawn = dict.fromkeys(draw.name for draw in plan.draws if any(draw.widths))
-    choices += [Choice(op, name, "fanout", "sampled neighbours") for name in drawn]
     side = _choose_side(config, sampled, plan)
+    compressed, implementation, reason = _choose_aggregation(config, side[0])
+    choices += [Choice(op, name, implementation, reason) for name in drawn]
     return MinibatchProblem(
         graph=graph,
         spec=spec,
@@ -131,6 +128,7 @@ def plan_minibatches(graph: HeteroGraph, config: Config, *, read_s: float = 0.0)
         features=features,
         side=side,
         features_on_device=_choose_feature_side(config, features, side[0]),
+        compressed=compressed,
         metapaths=metapaths,
         choices=tuple(choices),
         read_s=read_s,
@@ -177,6 +175,40 @@ def make_plan(sampled: HeteroGraph, metapaths: tuple[Metapath, ...], config: Con
     return dataclasses.replace(
         plan, draws=tuple(dataclasses.replace(draw, name=draw.steps[0].name) for draw in plan.draws)
     )
+
+
+def _check_kernels(config: Config) -> None:
+    """Refuses kernels that a sampled batch cannot run, and those of ops that the model does not have."""
+    used = "attention" if config.model.name in USES_ATTENTION else "mean"
+    for key in ("attention", "mean"):
+        named = getattr(config.kernels, key)
+        if named != "auto" and key != used:
+            raise InputError(
+                f"kernels.{key} = {named!r}: {config.model.name!r} aggregates by kernels.{used}; use 'auto'"
+            )
+        if named not in ("auto", "native"):
+            raise InputError(
+                f"kernels.{key} = {named!r} works on the whole graph; sampled batches have 'native' on the CPU and one"
+                " implementation elsewhere: use 'auto' or 'native'"
+            )
+
+
+def _choose_aggregation(config: Config, side: Side) -> tuple[bool, str, str]:
+    """Whether sampled tables are compressed for the CPU's kernels, the implementation's name, and why."""
+    attends = config.model.name in USES_ATTENTION
+    named = config.kernels.attention if attends else config.kernels.mean
+    obstacle = ""
+    if side != "host" or jax.default_backend() != "cpu":
+        obstacle = "the kernels of the CPU run on blocks that the host samples for it"
+    elif not native.available():
+        obstacle = native.HOW_TO_GET_IT
+    elif attends and config.model.attention_dropout > 0.0:
+        obstacle = "with attention dropout, which edges drop is hashed from global ids, and the kernel has slots"
+    if obstacle and named == "native":
+        raise InputError(f"kernels.{'attention' if attends else 'mean'} = 'native': {obstacle}; use 'auto'")
+    if obstacle:
+        return False, "fanout", "sampled neighbours"
+    return True, "native", "sampled neighbours, compressed by the host for the kernels of the CPU"
 
 
 def _host_features(

@@ -14,13 +14,15 @@ from jhgnn.config import Config
 from jhgnn.counter_hash import mix
 from jhgnn.errors import InputError
 from jhgnn.graph.sampled import NeighborTable, SampledBlocks
+from jhgnn.graph.semantic_graph import Csr, SemanticGraph
 from jhgnn.sampling.capacities import Buckets, padding_waste, presampled
+from jhgnn.sampling.compressed import with_edges
 from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import Loader, Prefetch
 from jhgnn.sampling.native import gather_rows
-from jhgnn.sampling.plan import Capacities, SamplingPlan
+from jhgnn.sampling.plan import Capacities, Draw, SamplingPlan
 from jhgnn.training.minibatch_problem import HostFeatures, MinibatchProblem
 from jhgnn.training.minibatch_step import BatchProgram, Resident, Share
 from jhgnn.training.optimizer import make_optimizer
@@ -156,7 +158,7 @@ def abstract_share(problem: MinibatchProblem, capacities: Capacities, num_shards
     if problem.side[0] == "device":
         seeds = jax.ShapeDtypeStruct((num_shards, parts * capacities[0][problem.spec.target]), jnp.int32)
         return Share(None, {}, seeds, jax.ShapeDtypeStruct((num_shards, 2), jnp.uint32), votes)
-    blocks = _abstract_blocks(problem.plan, capacities, num_shards * parts)
+    blocks = _abstract_blocks(problem.plan, capacities, num_shards * parts, problem.compressed)
     features = {} if problem.features_on_device[0] else _features_of(problem.features, blocks, _abstract_rows)
     if parts > 1:
         blocks, features = jax.tree.map(
@@ -165,7 +167,19 @@ def abstract_share(problem: MinibatchProblem, capacities: Capacities, num_shards
     return Share(blocks, features, None, None, votes)
 
 
-def _abstract_blocks(plan: SamplingPlan, capacities: Capacities, num_shards: int) -> SampledBlocks:
+def _abstract_edges(draw: Draw, targets: int, width: int, sources: int, array: Callable[..., Any]) -> SemanticGraph:
+    return SemanticGraph(
+        incoming=Csr(array(targets + 2), array(targets * width)),
+        outgoing=Csr(array(sources + 1), array(targets * width)),
+        coo=None,
+        adjacency=None,
+        num_sources=sources,
+        num_targets=targets + 1,
+        name=draw.name,
+    )
+
+
+def _abstract_blocks(plan: SamplingPlan, capacities: Capacities, num_shards: int, edges: bool) -> SampledBlocks:
     def array(*shape: int, dtype: Any = jnp.int32) -> Any:
         return jax.ShapeDtypeStruct((num_shards, *shape), dtype)
 
@@ -182,6 +196,7 @@ def _abstract_blocks(plan: SamplingPlan, capacities: Capacities, num_shards: int
                 receiver_ids=None,
                 num_sources=capacities[hop + 1][draw.source],
                 name=draw.name,
+                edges=_abstract_edges(draw, targets, width, capacities[hop + 1][draw.source], array) if edges else None,
             )
         hops.append(tables)
     return SampledBlocks(
@@ -240,6 +255,7 @@ class Feed:
 
     Attributes:
         wait_s: seconds that the training thread waited for batches.
+        host_s: seconds of host threads that sampling, gathering and handing over took; host sampler only.
         waste: shares of slots and of table entries that were padding, summed over `num_batches`; host sampler only.
     """
 
@@ -254,6 +270,7 @@ class Feed:
         self._loader: Loader | None = None
         self._direct_wait_s = 0.0
         self.waste = {"slots": 0.0, "entries": 0.0}
+        self.host_s = {"sample": 0.0, "gather": 0.0, "transfer": 0.0}
         self.num_batches = 0
         if problem.side[0] == "host":
             self._loader = Loader(
@@ -284,6 +301,9 @@ class Feed:
                 features, waste = batch.inputs
                 for kind, part in waste.items():
                     self.waste[kind] += part
+                self.host_s["sample"] += batch.sample_s
+                self.host_s["gather"] += batch.gather_s
+                self.host_s["transfer"] += batch.transfer_s
                 self.num_batches += 1
                 share = Share(batch.blocks, features, None, None, self._no_votes)
                 yield Fed(batch.cursor, batch.following, batch.bucket, share)
@@ -292,6 +312,8 @@ class Feed:
 
     def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[SampledBlocks, Any]:
         blocks, (features, waste) = prepared
+        if self._problem.compressed:
+            blocks = with_edges(blocks)
         if self._parts > 1:
             blocks, features = jax.tree.map(
                 lambda leaf: leaf.reshape(-1, self._parts, *leaf.shape[1:]), (blocks, features)

@@ -88,8 +88,8 @@ def prepare(config: Config, *, progress: bool = True) -> Problem:
     return place(graph, metapaths, host_graphs, config, read_s=read_s, sgb_s=sgb_s)
 
 
-def read(config: Config, *, progress: bool = True) -> HeteroGraph:
-    """Reads the recipe's data and checks that it can be trained on."""
+def read_graph(config: Config, *, progress: bool = True) -> HeteroGraph:
+    """Reads the recipe's data, whatever the task."""
     data = config.data
     from_preset = not data.path
     if from_preset and not data.preset:
@@ -102,9 +102,21 @@ def read(config: Config, *, progress: bool = True) -> HeteroGraph:
         seed=data.seed,
         progress=progress,
     )
-    where = f"data {data.preset if from_preset else data.path!r}"
+    if data.one_hot:
+        identities = {t: sparse.eye_array(n, dtype=np.float32, format="csr") for t, n in graph.num_nodes.items()}
+        graph = dataclasses.replace(graph, features=identities | dict(graph.features))
+    return graph
+
+
+def read(config: Config, *, progress: bool = True) -> HeteroGraph:
+    """Reads the recipe's data and checks that nodes can be classified on it."""
+    data, graph = config.data, read_graph(config, progress=progress)
+    where = f"data {data.path!r}" if data.path else f"data {data.preset}"
     if graph.target is None or graph.labels is None:
-        raise InputError(f"{where}: has no labels, and node classification needs some; name data.target or add them")
+        raise InputError(
+            f"{where}: has no labels, and node classification needs some; name data.target, add them, or predict links"
+            " with task.name"
+        )
     if len(graph.splits.get("train", ())) == 0:
         raise InputError(f"{where}: the train split of {graph.target!r} is empty; training needs labelled nodes")
     if graph.num_classes < 2 and not graph.multi_label:
@@ -113,9 +125,6 @@ def read(config: Config, *, progress: bool = True) -> HeteroGraph:
         splits = {split: ids for split, ids in graph.splits.items() if split != "val"}
         splits["train"] = np.sort(np.concatenate([graph.splits["train"], graph.splits["val"]]))
         graph = dataclasses.replace(graph, splits=splits)
-    if data.one_hot:
-        identities = {t: sparse.eye_array(n, dtype=np.float32, format="csr") for t, n in graph.num_nodes.items()}
-        graph = dataclasses.replace(graph, features=identities | dict(graph.features))
     return graph.with_reverse_relations() if data.reverse_relations else graph
 
 
@@ -160,7 +169,7 @@ def place(
     assert graph.target is not None
     assert graph.labels is not None
     model = config.model
-    choices = [_choose_aggregation(config, name, host_graph) for name, host_graph in host_graphs.items()]
+    choices = [choose_aggregation(config, name, host_graph) for name, host_graph in host_graphs.items()]
     spec = GraphSpec(
         num_nodes=dict(graph.num_nodes),
         feature_widths={node_type: matrix.shape[1] for node_type, matrix in graph.features.items()},
@@ -175,7 +184,7 @@ def place(
     features: dict[str, jax.Array | SparseFeatures] = {}
     for node_type in structure.embeddings.widths:
         if node_type in graph.features:
-            features[node_type], choice = _place_features(config, node_type, graph.features[node_type])
+            features[node_type], choice = place_features(config, node_type, graph.features[node_type])
             choices += [choice] if choice else []
     used = _used_graphs(structure, host_graphs)
     sparse_choices = {choice.implementation for choice in choices if choice.op == "sparse_matmul"} - {"dense"}
@@ -204,7 +213,12 @@ def _used_graphs(structure: Any, host_graphs: Mapping[str, SemanticGraph]) -> li
     return [name for name in host_graphs if any(name in plan.relations for plan in plans)]
 
 
-def _choose_aggregation(config: Config, name: str, graph: SemanticGraph) -> Choice:
+def choose_aggregation(config: Config, name: str, graph: SemanticGraph) -> Choice:
+    """The implementation of neighbor aggregation on one semantic graph.
+
+    Raises:
+        InputError: the recipe names one that does not cover it.
+    """
     model, kernels = config.model, config.kernels
     if model.name in USES_ATTENTION:
         if kernels.attention != "auto":
@@ -231,9 +245,14 @@ def _check_named(key: str, implementation: str, dense_bytes: int, subject: str, 
         )
 
 
-def _place_features(
+def place_features(
     config: Config, node_type: str, matrix: np.ndarray | sparse.csr_array
 ) -> tuple[jax.Array | SparseFeatures, Choice | None]:
+    """A type's features on the device, and the implementation of their projection where they are sparse.
+
+    Raises:
+        InputError: as `choose_aggregation`.
+    """
     if isinstance(matrix, np.ndarray):
         return jax.device_put(matrix), None
     named = config.kernels.projection

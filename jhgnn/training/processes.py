@@ -10,11 +10,11 @@ from jhgnn.config import DistributedConfig
 from jhgnn.errors import InputError
 
 _CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Where SLURM and MPI launchers say how many processes they started."""
+"""Where SLURM, Open MPI and other launchers say how many processes they started; JAX joins those of the first two."""
 
 
 def in_cluster() -> bool:
-    """Whether a launcher started several processes, which JAX knows how to join."""
+    """Whether a launcher started several processes."""
     return any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _CLUSTER_SIZES)
 
 
@@ -42,8 +42,14 @@ def join(config: DistributedConfig) -> bool:
             shutdown_timeout_seconds=config.heartbeat_timeout_s,
         )
     except (RuntimeError, ValueError) as error:
-        where = config.coordinator or "the cluster's environment"
-        raise InputError(f"distributed: cannot join the other processes at {where}: {error}") from None
+        reason = " ".join(str(error).split())
+        if config.coordinator:
+            where = config.coordinator
+            raise InputError(f"distributed: cannot join the other processes at {where}: {reason}") from None
+        raise InputError(
+            "distributed: a launcher started several processes, but they cannot be joined from its environment"
+            f" ({reason}); give distributed.coordinator, num_processes and process_id"
+        ) from None
     return True
 
 

@@ -145,7 +145,7 @@ class EpochBar:
 
 
 def draw_curves(folder: Path) -> None:
-    """Draws metrics.jsonl as curves.png: losses, and F1 of validation and test."""
+    """Draws metrics.jsonl as curves.png: losses, and F1 of validation and test, or MRR where links are predicted."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -155,7 +155,8 @@ def draw_curves(folder: Path) -> None:
     if not lines:
         return
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    for axis, kind in zip(axes, ("loss", "micro_f1"), strict=True):
+    quality = "mrr" if any("val_mrr" in line for line in lines) else "micro_f1"
+    for axis, kind in zip(axes, ("loss", quality), strict=True):
         for split in ("train", "val", "test"):
             values = [(line["epoch"], line.get(f"{split}_{kind}")) for line in lines]
             points = [(epoch, value) for epoch, value in values if value is not None]

@@ -1,5 +1,7 @@
 """What a training step reads and writes."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +15,7 @@ from jhgnn.models.inputs import GraphSpec
 
 Params = Any
 """Nested dicts of arrays."""
+Builder = Callable[[nnx.Rngs], nnx.Module]
 
 
 class TrainState(NamedTuple):
@@ -26,26 +29,32 @@ class TrainState(NamedTuple):
 
 def model_structure(config: ModelConfig, spec: GraphSpec) -> nnx.GraphDef:
     """The model without its parameters; nothing is computed."""
-    abstract = nnx.eval_shape(lambda: MODELS[config.name](config, spec, rngs=_rngs(jax.random.key(0, impl="rbg"))))
-    return nnx.split(abstract)[0]
+    return structure_of(_builder(config, spec))
 
 
 def init_params(config: ModelConfig, spec: GraphSpec, seed: int) -> Params:
     """Random parameters as nested dicts; compiled as one program, since dozens of small ones compile for seconds."""
-
-    def build(key: jax.Array) -> Params:
-        return nnx.to_pure_dict(nnx.state(MODELS[config.name](config, spec, rngs=_rngs(key)), nnx.Param))
-
-    return jax.jit(build)(jax.random.key(seed, impl="rbg"))
+    return random_params(_builder(config, spec), seed)
 
 
 def abstract_params(config: ModelConfig, spec: GraphSpec) -> Params:
     """Shapes and dtypes of the parameters."""
+    return shapes_of(_builder(config, spec))
 
-    def build(key: jax.Array) -> Params:
-        return nnx.to_pure_dict(nnx.state(MODELS[config.name](config, spec, rngs=_rngs(key)), nnx.Param))
 
-    return jax.eval_shape(build, jax.random.key(0, impl="rbg"))
+def structure_of(build: Builder) -> nnx.GraphDef:
+    """`model_structure` of any module that `build` makes from `nnx.Rngs`."""
+    return nnx.split(nnx.eval_shape(lambda: build(_rngs(jax.random.key(0, impl="rbg")))))[0]
+
+
+def random_params(build: Builder, seed: int) -> Params:
+    """`init_params` of any module."""
+    return jax.jit(functools.partial(_params, build))(jax.random.key(seed, impl="rbg"))
+
+
+def shapes_of(build: Builder) -> Params:
+    """`abstract_params` of any module."""
+    return jax.eval_shape(functools.partial(_params, build), jax.random.key(0, impl="rbg"))
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
@@ -63,6 +72,14 @@ def param_names(params: Params) -> dict[str, jax.Array]:
     """Parameters by dotted path, `layers.0.projection.w_rio`."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _builder(config: ModelConfig, spec: GraphSpec) -> Builder:
+    return lambda rngs: MODELS[config.name](config, spec, rngs=rngs)
+
+
+def _params(build: Builder, key: jax.Array) -> Params:
+    return nnx.to_pure_dict(nnx.state(build(_rngs(key)), nnx.Param))
 
 
 def _rngs(key: jax.Array) -> nnx.Rngs:

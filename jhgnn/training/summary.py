@@ -9,6 +9,8 @@ from typing import Any
 import jax
 
 from jhgnn.config import Config
+from jhgnn.training.link_problem import LinkProblem
+from jhgnn.training.link_programs import LinkPrograms
 from jhgnn.training.loop import Outcome, Programs
 from jhgnn.training.minibatch_problem import MinibatchProblem
 from jhgnn.training.minibatch_programs import MinibatchPrograms
@@ -19,26 +21,39 @@ from jhgnn.training.state import num_params
 PACKAGES = ("jhgnn", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy")
 
 
+LINK_SCORES = ("mrr", "hits@1", "hits@3", "hits@10", "auc", "loss")
+
+
 def summarize(
-    problem: Problem | MinibatchProblem, programs: Programs | MinibatchPrograms, config: Config, outcome: Outcome
+    problem: Problem | MinibatchProblem | LinkProblem,
+    programs: Programs | MinibatchPrograms | LinkPrograms,
+    config: Config,
+    outcome: Outcome,
 ) -> dict[str, Any]:
-    """One run's `summary.json`; `_s` are seconds, `_ms` milliseconds, F1, accuracy and waste are shares of 1."""
+    """One run's `summary.json`; `_s` are seconds, `_ms` milliseconds, F1, accuracy, hits and waste are shares of 1."""
     by_split = outcome.scores
 
     def score(split: str, name: str) -> float | None:
         return by_split[split][name] if split in by_split else None
 
+    task_scores: dict[str, Any]
+    if config.task.name == "link_prediction":
+        task_scores = {f"{split}_{name}": score(split, name) for split in ("test", "val") for name in LINK_SCORES}
+    else:
+        task_scores = {
+            "test_micro_f1": score("test", "micro_f1"),
+            "test_macro_f1": score("test", "macro_f1"),
+            "test_accuracy": score("test", "accuracy"),
+            "test_loss": score("test", "loss"),
+            "val_micro_f1": score("val", "micro_f1"),
+            "val_macro_f1": score("val", "macro_f1"),
+            "val_loss": score("val", "loss"),
+            "train_micro_f1": score("train", "micro_f1"),
+        }
     return {
         "model": config.model.name,
         "dataset": problem.graph.name,
-        "test_micro_f1": score("test", "micro_f1"),
-        "test_macro_f1": score("test", "macro_f1"),
-        "test_accuracy": score("test", "accuracy"),
-        "test_loss": score("test", "loss"),
-        "val_micro_f1": score("val", "micro_f1"),
-        "val_macro_f1": score("val", "macro_f1"),
-        "val_loss": score("val", "loss"),
-        "train_micro_f1": score("train", "micro_f1"),
+        **task_scores,
         "best_epoch": outcome.progress.best_epoch,
         "epochs": outcome.progress.epoch,
         "stopped_by": outcome.stopped_by,
@@ -46,6 +61,7 @@ def summarize(
         "compile_s": programs.compile_s,
         "read_s": problem.read_s,
         "sgb_s": problem.sgb_s,
+        "remat": config.training.remat,
         "peak_temp_bytes": programs.step.peak_temp_bytes,
         "params": num_params(outcome.params),
         "metapaths": [metapath.name for metapath in problem.metapaths],
@@ -101,10 +117,21 @@ def print_summary(say: Say, summary: Mapping[str, Any]) -> None:
 
     implementations = sorted(set(summary["implementations"].values()))
     seeds = summary["seed"] if isinstance(summary["seed"], list) else [summary["seed"]]
+    if "test_mrr" in summary:
+        scores = [
+            ("test MRR, filtered", shown("test_mrr", 1, 4)),
+            *((f"test hits@{k}", shown(f"test_hits@{k}", 100, 2, " %")) for k in (1, 3, 10)),
+            ("test ROC-AUC", shown("test_auc", 100, 2, " %")),
+            ("validation MRR", shown("val_mrr", 1, 4)),
+        ]
+    else:
+        scores = [
+            ("test micro-F1", shown("test_micro_f1", 100, 2, " %")),
+            ("test macro-F1", shown("test_macro_f1", 100, 2, " %")),
+            ("validation micro-F1", shown("val_micro_f1", 100, 2, " %")),
+        ]
     rows = [
-        ("test micro-F1", shown("test_micro_f1", 100, 2, " %")),
-        ("test macro-F1", shown("test_macro_f1", 100, 2, " %")),
-        ("validation micro-F1", shown("val_micro_f1", 100, 2, " %")),
+        *scores,
         ("best epoch / epochs", f"{shown('best_epoch', 1, 0)} / {shown('epochs', 1, 0)}"),
         ("epoch", shown("epoch_ms", 1, 2, " ms")),
         ("compile", shown("compile_s", 1, 2, " s")),

@@ -166,6 +166,26 @@ def ogb_mag() -> Files:
     return files
 
 
+def triples() -> Files:
+    """3 entities and 2 relations, whose names hold what schemas forbid; one entity is in the test file alone."""
+    return {
+        "train.txt": b"/m/a\t/film/actor\t/m/b\n/m/b\tis a\t/m/a\r\n\n/m/a\tis a\t/m/b\n",
+        "valid.txt": b"/m/b\t/film/actor\t/m/a\n",
+        "test.txt": b"/m/a\tis a\t/m/c\n",
+    }
+
+
+def lastfm() -> Files:
+    """3 users, 4 artists, 2 tags in use; every number from 1."""
+    splits = {"train_idx": np.array([0, 2, 3]), "val_idx": np.array([1], np.int32), "test_idx": np.array([4], np.int32)}
+    return {
+        "user_artist.dat": b"1\t1\t50\n1\t2\t7\n2\t2\t9\n3\t4\t1\n3\t1\t2\n",
+        "user_user(original).dat": b"1\t2\n2\t1\n",
+        "artist_tag.dat": b"1\t5\n1\t5\n2\t9\n3\t5\n",
+        "train_val_test_idx.npz": npz(**splits),
+    }
+
+
 def arrays(**changes: np.ndarray | None) -> dict[str, np.ndarray]:
     """3 papers (CSR features), 2 authors (dense), 1 venue (none)."""
     whole: dict[str, np.ndarray | None] = {

@@ -63,9 +63,25 @@ LAYOUTS: dict[str, Callable[[], dict[str, bytes]]] = {
     "rdf": layouts.rdf,
     "ogb_mag": layouts.ogb_mag,
     "arrays": lambda: {"x.npz": layouts.npz(**layouts.arrays())},
+    "triples": layouts.triples,
+    "lastfm": layouts.lastfm,
 }
 
+SPLITS_OF_LINKS = {"train_idx": np.array([0, 9]), "val_idx": np.array([1]), "test_idx": np.array([2])}
+
 CASES: list[tuple[str, str, Break, str]] = [
+    ("triples", "no valid.txt", missing("valid.txt"), r"holds no valid\.txt"),
+    ("triples", "two fields", replaced("train.txt", b"is a\t", b"is a "), r"train\.txt row 2 has 2 fields; need head"),
+    ("triples", "an empty field", replaced("test.txt", b"is a", b" "), r"test\.txt row 1 has 3 fields; need head"),
+    ("triples", "empty split", given("valid.txt", b"\n"), r"valid\.txt has no triples"),
+    ("triples", "not UTF-8", given("test.txt", b"\xff\tr\tx\n"), r"test\.txt row 1 is not UTF-8"),
+    ("lastfm", "no splits", missing("train_val_test_idx.npz"), r"holds no train_val_test_idx\.npz"),
+    ("lastfm", "no friends", missing("user_user(original).dat"), r"user_user\(original\)\.dat is missing"),
+    ("lastfm", "id 0", replaced("artist_tag.dat", b"1\t5", b"0\t5"), r"artist_tag\.dat row 1: \[0, 5\] must be ids"),
+    ("lastfm", "word", replaced("user_artist.dat", b"50", b"often"), r"user_artist\.dat row 1.*often"),
+    ("lastfm", "no rows", given("user_artist.dat", b""), r"user_artist\.dat has no rows"),
+    ("lastfm", "no key", given("train_val_test_idx.npz", layouts.npz(a=np.zeros(1))), r"has no key 'train_idx'"),
+    ("lastfm", "row out of range", given("train_val_test_idx.npz", layouts.npz(**SPLITS_OF_LINKS)), r"rows .* 0 to 4"),
     ("hgb", "no node.dat", missing("node.dat"), r"holds no node\.dat; found: info\.dat"),
     ("hgb", "no label.dat", missing("label.dat"), r"label\.dat is missing"),
     ("hgb", "no test labels", missing("label.dat.test"), r"label\.dat\.test is missing"),

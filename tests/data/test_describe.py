@@ -13,11 +13,13 @@ import pytest
 from rich.console import Console
 from scipy import sparse
 
+from jhgnn.data import load
 from jhgnn.data.__main__ import main
 from jhgnn.data.describe import describe, render
 from jhgnn.data.detect import detect_format
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
+from tests.data import layouts
 
 
 def small_graph() -> HeteroGraph:
@@ -111,6 +113,8 @@ def test_multi_label_counts() -> None:
         ("hgb_acm/ACM.zip", "hgb"),
         ("magnn_dblp", "magnn"),
         ("rdf_aifb", "rdf"),
+        ("kg_fb15k237", "triples"),
+        ("lastfm_magnn", "lastfm"),
     ],
 )
 def test_layouts_are_detected(data_root: Path, folder: str, layout: str) -> None:
@@ -125,6 +129,12 @@ def test_layouts_without_real_data_are_detected(tmp_path: Path) -> None:
     assert detect_format(str(tmp_path / "mag")) == "ogb_mag"
     (tmp_path / "mag" / "schema.json").touch()
     assert detect_format(str(tmp_path / "mag")) == "jhgnn"
+
+
+def test_a_link_split_is_shown(tmp_path: Path) -> None:
+    text = text_of(load("lastfm", layouts.write(layouts.lastfm(), tmp_path)))
+    assert "links to predict" in text
+    assert row(text, "train") == ["train", "3", "60 %"]
 
 
 def test_a_real_graph_through_the_command_line(data_root: Path) -> None:

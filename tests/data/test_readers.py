@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from jhgnn.data import FORMATS, load
+from jhgnn.data import FORMATS, load, save_graph
 from jhgnn.data.acm_mat import read_acm_mat
 from jhgnn.data.arrays import read_arrays
 from jhgnn.data.hgb import read_hgb
@@ -25,7 +25,9 @@ def pairs(graph: HeteroGraph, relation: str) -> list[tuple[int, int]]:
 
 
 def test_format_names_are_those_of_recipes():
-    assert list(FORMATS) == ["hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "synthetic", "jhgnn"]
+    assert list(FORMATS) == [
+        *("hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "triples", "lastfm", "synthetic", "jhgnn")
+    ]
 
 
 def check_tiny_hgb(graph):
@@ -296,3 +298,40 @@ def test_scale_is_for_synthetic_data_alone(tmp_path):
     with pytest.raises(InputError, match="scale"):
         load("hgb", tmp_path, scale=0.5)
     assert load("synthetic", "acm", scale=0.02, seed=3).target == "paper"
+
+
+def test_triples_become_relations_between_entities_with_their_split(tmp_path):
+    graph = load("triples", layouts.zipped(layouts.triples(), tmp_path / "tiny.zip", below="KG/"))
+    assert graph.num_nodes == {"entity": 3}
+    assert pairs(graph, "entity:film_actor:entity") == [(0, 1), (1, 0)]
+    assert pairs(graph, "entity:is_a:entity") == [(0, 1), (0, 2), (1, 0)]
+    assert graph.links is not None
+    assert [relation.name for relation in graph.links.relations] == ["film_actor", "is_a"]
+    found = {split: triples.tolist() for split, triples in graph.links.triples.items()}
+    assert found == {"train": [[0, 0, 1], [1, 1, 0], [0, 1, 1]], "val": [[1, 0, 0]], "test": [[0, 1, 2]]}
+
+
+def test_lastfm_has_links_tags_in_use_and_reverses(tmp_path):
+    graph = load("lastfm", layouts.write(layouts.lastfm(), tmp_path))
+    assert graph.num_nodes == {"user": 3, "artist": 4, "tag": 2}
+    assert pairs(graph, "user:listens_to:artist") == [(0, 0), (0, 1), (1, 1), (2, 0), (2, 3)]
+    assert pairs(graph, "artist:has_tag:tag") == [(0, 0), (1, 1), (2, 0)]
+    assert pairs(graph, "user:knows:user") == [(0, 1), (1, 0)]
+    assert [str(relation) for relation in graph.schema.relations[3:]] == [
+        "artist:rev_listens_to:user",
+        "tag:rev_has_tag:artist",
+    ]
+    assert graph.links is not None
+    found = {split: triples.tolist() for split, triples in graph.links.triples.items()}
+    assert found == {"train": [[0, 0, 0], [1, 0, 1], [2, 0, 3]], "val": [[0, 0, 1]], "test": [[2, 0, 0]]}
+
+
+@pytest.mark.parametrize("format", ["triples", "lastfm"])
+def test_links_survive_storage(format, tmp_path):
+    graph = load(format, layouts.write(getattr(layouts, format)(), tmp_path / "raw"))
+    again = load("jhgnn", save_graph(graph, tmp_path / "saved"))
+    assert graph.links is not None
+    assert again.links is not None
+    assert again.links.relations == graph.links.relations
+    for split, triples in graph.links.triples.items():
+        np.testing.assert_array_equal(again.links.triples[split], triples)

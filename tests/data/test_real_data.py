@@ -137,3 +137,28 @@ def test_validation_follows_the_run_seed(data_root, graphs):
 def test_the_file_itself_reads_as_its_folder(data_root, graphs, format, name):
     graph = load(format, data_root / name, seed=1, progress=False)
     assert edge_counts(graph) == edge_counts(graphs(format, name.split("/")[0]))
+
+
+def test_fb15k237(graphs):
+    graph = graphs("triples", "kg_fb15k237")
+    assert graph.num_nodes == {"entity": 14541}
+    assert len(graph.edges) == 237
+    assert graph.num_edges == 310116
+    assert {split: len(rows) for split, rows in graph.links.triples.items()} == {
+        "train": 272115,
+        "val": 17535,
+        "test": 20466,
+    }
+
+
+def test_lastfm(graphs):
+    graph = graphs("lastfm", "lastfm_magnn")
+    assert graph.num_nodes == {"user": 1892, "artist": 17632, "tag": 9718}
+    assert edge_counts(graph) == {
+        "ua:listens_to": 92834,
+        "uu:knows": 25434,
+        "at:has_tag": 108437,
+        "au:rev_listens_to": 92834,
+        "ta:rev_has_tag": 108437,
+    }
+    assert [len(rows) for rows in graph.links.triples.values()] == [64984, 9283, 18567]

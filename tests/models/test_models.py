@@ -59,7 +59,7 @@ def relational(graph: HeteroGraph, config: Config, raw_params) -> np.ndarray:
     relations = {str(relation): relation for relation in graph.schema.relations}
     rows = reference.features(graph, params, model.hidden)
     attends = model.name == "rgat"
-    plans = plan_layers(relations, graph.target, num_layers, reads_targets=attends or model.self_loop)
+    plans = plan_layers(relations, [graph.target], num_layers, reads_targets=attends or model.self_loop)
     for index, plan in enumerate(plans):
         layer, made = params["layers"][index], {}
 

@@ -78,7 +78,7 @@ def test_figures_of_the_run(trained):
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == config.training.epochs
 
 
-@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
 def test_layerwise_inference_is_the_full_batch_forward_pass(name, monkeypatch):
     monkeypatch.setattr("jhgnn.training.layerwise.CHUNK_ROWS", 16)
     monkeypatch.setattr("jhgnn.training.layerwise.CHUNK_EDGES", 30)
@@ -104,7 +104,16 @@ def test_layerwise_scores_and_predictions_are_the_full_batchs(trained):
 
 
 def test_han_predicts_on_drawn_neighbours():
-    graph, config = academic(), recipe("han", sampling={"batch_size": 40, "fan_out": "all"})
+    graph, config = academic(), recipe("han", sampling={"batch_size": 40, "walks": 3, "fan_out": "3"})
+    problem = plan_minibatches(graph, config)
+    params = init_params(config.model, problem.spec, 1)
+    first, again = (predict_minibatches(problem, config, params) for _ in range(2))
+    assert first.logits.shape == (40, 3)
+    np.testing.assert_array_equal(first.logits, again.logits)
+
+
+def test_han_predicts_over_all_neighbours_of_built_metapaths():
+    graph, config = academic(), recipe("han", sampling={"batch_size": 8})
     full, params = built(graph, config)
     expected = apply_model(model_structure(config.model, full.spec), params, full.inputs)
     found = predict_minibatches(plan_minibatches(graph, config), config, params)

@@ -1,4 +1,8 @@
-"""For sampled blocks: edge softmax along the columns of a neighbour table; gathers and masked reductions only."""
+"""For sampled blocks: edge softmax along the columns of a neighbour table; gathers and masked reductions only.
+
+On the CPU, where the table comes with its compressed edges, the native kernel walks them, unless attention weights are
+dropped: it hashes an edge's slots, and a sampled edge must be dropped where the full graph's is.
+"""
 
 import functools
 
@@ -8,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.sampled import NeighborTable
+from jhgnn.ops.neighbor_attention import native
 from jhgnn.ops.neighbor_table import weighted_sum
 
 
@@ -50,7 +55,8 @@ def neighbor_attention(
             " [sources, heads], [targets, heads]"
         )
     attend = functools.partial(_attend, table, negative_slope=negative_slope, dropout_rate=dropout_rate)
-    return (jax.checkpoint(attend) if recompute else attend)(z, logit_src, logit_dst, seed)
+    fused = table.edges is not None and dropout_rate == 0.0  # and keeps nothing of the edges' size anyway
+    return (jax.checkpoint(attend) if recompute and not fused else attend)(z, logit_src, logit_dst, seed)
 
 
 def _attend(
@@ -64,6 +70,9 @@ def _attend(
     dropout_rate: float,
 ) -> jax.Array:
     heads = z.shape[1]
+    if table.edges is not None and dropout_rate == 0.0:
+        padded = jnp.concatenate([logit_dst, jnp.zeros((1, heads), logit_dst.dtype)])
+        return native.neighbor_attention(table.edges, z, logit_src, padded, seed, negative_slope, 0.0)[:-1]
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
     mask = table.mask[:, :, None]
     logits = _of_senders(table, logit_src.astype(accumulator)) + logit_dst.astype(accumulator)[:, None, :]

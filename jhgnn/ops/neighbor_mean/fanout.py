@@ -1,9 +1,13 @@
-"""For sampled blocks: gather `[num_targets, width]` neighbours and reduce the masked rows; no segments at all."""
+"""For sampled blocks: gather `[num_targets, width]` neighbours and reduce the masked rows; no segments at all.
+
+On the CPU, where the table comes with its compressed edges, the native kernel sums along them in both directions.
+"""
 
 import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.sampled import NeighborTable
+from jhgnn.ops.neighbor_mean import native
 from jhgnn.ops.neighbor_table import weighted_sum
 
 
@@ -22,6 +26,8 @@ def neighbor_mean(table: NeighborTable, x: jax.Array) -> jax.Array:
     """
     if x.ndim != 2 or x.shape[0] != table.num_sources:
         raise ValueError(f"neighbor_mean of {table.name!r} got x {x.shape}; need [{table.num_sources}, width]")
+    if table.edges is not None:
+        return native.neighbor_mean(table.edges, x)[: table.num_targets]
     accumulator = jnp.promote_types(x.dtype, jnp.float32)
     sums = weighted_sum(table.senders, table.mask.astype(accumulator), x)
     counts = jnp.maximum(table.num_neighbors, 1).astype(accumulator)

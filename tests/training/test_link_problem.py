@@ -1,0 +1,138 @@
+"""Message passing for links: stacked relations equal single ones, and edges left out are as if they had never been."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jhgnn.config import Config, override
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.schema import Relation
+from jhgnn.training.link_problem import LinkProblem, edge_weights, place_links
+from jhgnn.training.link_programs import encode, evaluation_set, link_objective
+from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.state import init_state, random_params, structure_of
+
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}  # float32 sums in another order
+
+
+def knowledge_graph(seed: int = 0, relations: int = 4) -> HeteroGraph:
+    """Relations within one type, one of them symmetric, with parallel edges."""
+    rng = np.random.default_rng(seed)
+    edges = {}
+    for number in range(relations):
+        senders, receivers = rng.integers(0, 20, 30), rng.integers(0, 20, 30)
+        if number == 1:
+            senders, receivers = np.concatenate([senders, receivers]), np.concatenate([receivers, senders])
+        edges[Relation("entity", f"r{number}", "entity")] = senders, receivers
+    return HeteroGraph.from_arrays(num_nodes={"entity": 20}, edges=edges, name="kg")
+
+
+def recipe(**changes) -> Config:
+    tables = {
+        "data": {"reverse_relations": True},
+        "task": {"name": "link_prediction", "relations": ["r0", "r1", "r2", "r3"], "batch_size": 16},
+        "model": {"name": "rgcn", "hidden": 8, "layers": 2, "bases": 3, "dropout": 0.0},
+    }
+    for section, values in changes.items():
+        tables[section] = tables.get(section, {}) | values
+    return override(Config(), tables, where="test")
+
+
+def params_of(problem: LinkProblem, config: Config):
+    return random_params(problem.builder(config), 3)
+
+
+@pytest.mark.parametrize("self_loop", [True, False])
+@pytest.mark.parametrize("implementation", ["auto", "segment"])
+def test_stacked_relations_give_what_single_ones_give_gradients_included(self_loop, implementation):
+    config = recipe(model={"self_loop": self_loop}, kernels={"mean": implementation})
+    problem = place_links(knowledge_graph(), config)
+    assert problem.data.inputs.stacks
+    assert not problem.data.inputs.graphs
+    # The same parameters over graphs of their own: as the layer runs without stacks.
+    from jhgnn.graph.semantic_graph import SemanticGraph
+
+    graphs = {
+        str(relation): SemanticGraph.from_incoming(own.indptr, own.senders, 20, str(relation)).place(("coo",))
+        for relation, own in problem.graph.edges.items()
+    }
+    single = dataclasses.replace(problem.data.inputs, stacks={}, graphs=graphs)
+    names = dict.fromkeys(graphs, "segment")
+    spec = dataclasses.replace(problem.spec, implementations=names)
+    structure = structure_of(dataclasses.replace(problem, spec=spec).builder(config))
+    params = params_of(problem, config)
+
+    def run(inputs, params):
+        rows = encode(structure, params, inputs)
+        return rows, jnp.sin(rows.head).sum() + jnp.cos(rows.tail).sum()
+
+    np.testing.assert_allclose(run(problem.data.inputs, params)[0].head, run(single, params)[0].head, **TOLERANCE)
+    first, second = (jax.grad(lambda p, x=x: run(x, p)[1])(params) for x in (problem.data.inputs, single))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **TOLERANCE), first, second)
+
+
+@pytest.mark.parametrize("bases", [0, 3])
+def test_edges_left_out_are_as_if_the_graph_did_not_have_them(bases):
+    """The training links of a batch become test links of another split: the same rows must come out."""
+    graph = knowledge_graph()
+    config = recipe(task={"exclude_targets": True}, model={"bases": bases})
+    problem = place_links(graph, config)
+    params, train = params_of(problem, config), np.asarray(problem.links.triples["train"])
+    ids = np.array([0, 3, 7, len(train) - 1, -1], np.int32)
+    weights = edge_weights(problem.data.excluded, jnp.asarray(ids), len(train))
+    structure = structure_of(problem.builder(config))
+    found = encode(structure, params, dataclasses.replace(problem.data.inputs, weights=weights))
+
+    chosen = np.isin(np.arange(len(train)), ids)
+    triples = dict(problem.links.triples) | {"train": train[~chosen]}
+    triples["test"] = np.concatenate([triples["test"], train[chosen]])
+    links = dataclasses.replace(problem.links, triples=triples)
+    without = place_links(
+        dataclasses.replace(graph, links=links), recipe(model={"bases": bases}, task={"relations": []})
+    )
+    assert without.graph.num_edges < problem.graph.num_edges
+    expected = encode(structure_of(without.builder(config)), params, without.data.inputs)
+    np.testing.assert_allclose(found.head, expected.head, **TOLERANCE)
+
+
+def test_no_edge_left_out_gives_the_plain_means():
+    config = recipe(task={"exclude_targets": True})
+    problem = place_links(knowledge_graph(), config)
+    weights = edge_weights(problem.data.excluded, jnp.full(4, -1, jnp.int32), problem.split_size("train"))
+    for name, stack in problem.data.inputs.stacks.items():
+        np.testing.assert_allclose(weights[name], stack.weights, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+def test_an_objective_over_two_types_has_gradients_for_everything(name):
+    rng = np.random.default_rng(1)
+    graph = HeteroGraph.from_arrays(
+        num_nodes={"user": 12, "item": 9, "tag": 4},
+        edges={
+            ("user", "likes", "item"): (rng.integers(0, 12, 40), rng.integers(0, 9, 40)),
+            ("item", "has", "tag"): (np.arange(9), rng.integers(0, 4, 9)),
+        },
+        features={"item": rng.normal(size=(9, 5))},
+    )
+    task = {"relations": ["likes"], "skip": True, "exclude_targets": name == "rgcn"}
+    config = recipe(task=task, model={"name": name, "bases": 0, "heads": 2, "layers": 2})
+    problem = place_links(graph, config)
+    structure, params = structure_of(problem.builder(config)), params_of(problem, config)
+    state = init_state(params, make_optimizer(config.training), 0)
+    ids = jnp.arange(16, dtype=jnp.int32)
+    loss, gradients = jax.value_and_grad(lambda p: link_objective(structure, config, state, problem.data, ids, p))(
+        params
+    )
+    assert np.isfinite(loss)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradients))
+
+
+def test_evaluation_takes_a_fixed_choice_of_links():
+    problem = place_links(knowledge_graph(), recipe())
+    first, again = (evaluation_set(problem, "test", 5, 4) for _ in range(2))
+    np.testing.assert_array_equal(first.positive, again.positive)
+    assert len(first.positive) == 4
+    assert {tuple(row) for row in first.positive} <= {tuple(row) for row in problem.links.triples["test"]}

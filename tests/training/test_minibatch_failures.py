@@ -1,0 +1,68 @@
+"""Mini-batch runs that fail say where, and keep the state before; kernels that samples cannot run are refused."""
+
+import jax
+import numpy as np
+import pytest
+
+from jhgnn import native
+from jhgnn.train import main
+from tests.commands import train_arguments
+from tests.models.heterographs import academic
+from tests.training.minibatches import compiled, recipe, steps
+
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
+SAMPLED = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.prefetch_threads", "0")
+
+
+def last_line(capsys) -> str:
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("model", ["rgcn", "rgat", "han"])
+@pytest.mark.parametrize("side", ["host", "device"])
+def test_a_loss_that_is_not_finite_names_batch_stage_and_tensor(model, side, tmp_path, academic_path, capsys):
+    more = ("--training.learning_rate", "1e30", "--training.weight_decay", "0", "--sampling.side", side)
+    run = tmp_path / "run"
+    assert main(train_arguments(academic_path, run, *SAMPLED, *more, "--training.epochs", "3", model=model)) == 1
+    line = last_line(capsys)
+    assert line.startswith("error: epoch ")
+    assert "batch" in line
+    assert "(step" in line
+    assert "first in stage" in line
+    assert "tensor" in line
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    assert (checkpoint / "digests.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--kernels.mean", "dense"), "kernels.mean = 'dense' works on the whole graph"),
+        (("--kernels.mean", "segment"), "kernels.mean = 'segment' works on the whole graph"),
+        (("--kernels.attention", "native"), "kernels.attention = 'native': 'rgcn' aggregates by kernels.mean"),
+        (("--kernels.mean", "native", "--sampling.side", "device"), "on blocks that the host samples"),
+        (
+            ("--model.name", "rgat", "--kernels.attention", "native", "--model.attention_dropout", "0.2"),
+            "with attention dropout",
+        ),
+    ],
+)
+def test_kernels_that_samples_cannot_run_are_one_line(more, message, tmp_path, academic_path, capsys):
+    assert main(train_arguments(academic_path, tmp_path / "run", *SAMPLED, *more)) == 2
+    line = last_line(capsys)
+    assert line.startswith("error: ")
+    assert message in line
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native kernels")
+def test_the_kernel_that_is_named_runs_and_gives_what_tables_give():
+    found = {}
+    for side in ("host", "device"):
+        config = recipe("rgcn", sampling={"side": side}, training={"optimizer": "sgd"})
+        problem, programs = compiled(academic(), config)
+        assert problem.compressed == (side == "host")
+        names = {choice.implementation for choice in problem.choices if choice.op == "neighbor_mean"}
+        assert names == {"native" if side == "host" else "fanout"}
+        found[side] = steps(problem, programs, config, 5)[0].params
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *found.values())
