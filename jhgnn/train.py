@@ -122,9 +122,11 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
     import jax
 
     from jhgnn.training.checkpoint import CheckpointStore
+    from jhgnn.planning.budget import within_budget
     from jhgnn.training.interrupt import stop_on_signals
     from jhgnn.training.loop import check_resumable
     from jhgnn.training.reporting import Say, draw_curves, write_json, write_text
+    from jhgnn.training.remat import check_supported
     from jhgnn.training.summary import combine, print_summary, summarize
 
     prepare, compile_programs, train = ways_to_train(config)
@@ -140,19 +142,22 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
         configure_jax()
         with withdrawn_on_bad_input(folder) if leads and not resume else contextlib.nullcontext():
             problem = prepare(config)
+            check_supported(config.training.remat)
             describe(say, problem, config, folder)
-            programs = compile_programs(problem, config)
+            fitted = within_budget(problem, config, say)
+            programs = compile_programs(problem, fitted)
         summaries: list[dict[str, Any]] = []
         for seed in range(config.run.seed, config.run.seed + num_seeds):
             seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
             seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
+            trained = dataclasses.replace(fitted, run=seed_config.run)
             if leads:
                 seed_folder.mkdir(exist_ok=True)
                 write_text(seed_folder / "recipe.toml", recorded(seed_config))
             outcome = train(
                 problem,
                 programs,
-                seed_config,
+                trained,
                 seed_folder,
                 recipe=recorded(seed_config),
                 resume=resume and CheckpointStore(seed_folder / "checkpoints").exists(),
@@ -169,7 +174,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
                     f" continue with --resume --run.dir {folder}{seeds}"
                 )
                 return 128 + stopped
-            summaries.append(summarize(problem, programs, seed_config, outcome))
+            summaries.append(summarize(problem, programs, trained, outcome))
             if leads:
                 write_json(seed_folder / "summary.json", summaries[-1])
                 draw_curves(seed_folder)
@@ -300,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(
             f"error: out of memory: {' '.join(str(error).split()) or 'on the host'}; lower model.hidden, or set"
-            " training.remat = 'full' or model.dtype = 'bfloat16'",
+            " training.memory_budget or model.dtype = 'bfloat16'",
             file=sys.stderr,
         )
         return 1

@@ -167,6 +167,12 @@ REFUSED: dict[str, tuple[Arrange, str]] = {
     ),
     "unknown implementation": (options("--kernels.mean", "fast"), "kernels.mean = 'fast' is not one of"),
     "heads do not divide": (options("--model.heads", "3", model="han"), "not a multiple of model.heads = 3"),
+    "unknown recomputation policy": (options("--training.remat", "stages"), "did you mean stage?"),
+    "unknown tensor to keep": (options("--training.remat", "fp_out,na_outt"), "did you mean na_out?"),
+    "offload on the CPU": (options("--training.remat", "offload"), "does not work on the backend 'cpu'"),
+    "budget that is no number": (options("--training.memory_budget", "plenty"), "text such as '12GiB'"),
+    "budget and policy": (options("--training.memory_budget", "1GiB", "--training.remat", "na"), "leave one of them"),
+    "parts of a full batch": (options("--training.micro_batches", "2"), "sampling.batch_size is 0"),
     "unknown option": (options("--training.epoch", "3"), "did you mean --training.epochs?"),
     "option without its value": (options("--training.epochs"), "expected one argument"),
     "word for a number": (options("--training.epochs", "many"), "must be a whole number"),
@@ -286,7 +292,19 @@ def test_lack_of_memory_is_one_line_with_ways_out(error, tmp_path, academic_path
     assert main(train_arguments(academic_path, tmp_path / "run")) == 1
     message = the_error(capsys.readouterr().err)
     assert message.startswith("error: out of memory: ")
-    assert "training.remat = 'full'" in message
+    assert "training.memory_budget" in message
+
+
+def test_impossible_budget_is_one_line_with_the_smallest_possible_one(tmp_path, academic_path, capsys):
+    command = train_arguments(academic_path, tmp_path / "run", "--training.epochs", "2", model="han")
+    assert main([*command, "--training.memory_budget", "1KB"]) == 2
+    found = re.search(r"the smallest possible one is (\d+) bytes", the_error(capsys.readouterr().err))
+    assert found is not None
+    assert not (tmp_path / "run").exists()
+    assert main([*command, "--training.memory_budget", str(int(found[1]) - 1)]) == 2
+    capsys.readouterr()
+    assert main([*command, "--training.memory_budget", found[1]]) == 0
+    assert "chosen" in capsys.readouterr().out
 
 
 def test_faults_of_the_program_are_not_hidden(tmp_path, academic_path, monkeypatch):

@@ -1,0 +1,70 @@
+"""Memory and work of a program as compiled; kept on disk by the program's hash, since compiling takes seconds."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import jax
+
+from jhgnn import native
+from jhgnn.planning.work import Work, work
+from jhgnn.profiling.hlo import parse
+from jhgnn.training.reporting import write_text
+
+_VERSION = 1
+"""Of what is counted; raise it with every change to `Work` or to the formulas behind it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """Of one compiled program, on one device: XLA's own bytes, and the work of a call."""
+
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    work: Work
+
+    @property
+    def new_bytes(self) -> int:
+        """What a call allocates beside its arguments."""
+        return self.temp_bytes + self.output_bytes - self.alias_bytes
+
+
+def analyse(lowered: jax.stages.Lowered) -> Analysis:
+    """Compiles a program that was traced, or reads what compiling it told before; nothing runs."""
+    file = _file(lowered)
+    if file is not None and file.exists():
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return Analysis(**found | {"work": Work(**found["work"])})
+        except (ValueError, TypeError, KeyError):
+            file.unlink(missing_ok=True)  # it was cut short, or is of another version
+    analysis = analyse_compiled(lowered.compile())
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(dataclasses.asdict(analysis)))
+    return analysis
+
+
+def analyse_compiled(compiled: jax.stages.Compiled) -> Analysis:
+    """The same of a program that is compiled already."""
+    stats = compiled.memory_analysis()
+    kinds = ("argument", "output", "alias", "temp")
+    sizes = {f"{kind}_bytes": int(getattr(stats, f"{kind}_size_in_bytes", 0)) for kind in kinds}
+    return Analysis(**sizes, work=work(parse(compiled.as_text() or "")))
+
+
+def _file(lowered: jax.stages.Lowered) -> Path | None:
+    """Beside JAX's own compiled programs; None where JAX keeps none."""
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 - mypy does not know JAX's options
+    if not folder:
+        return None
+    device = jax.local_devices()[0]
+    built = native.instruction_set() if native.available() else "none"
+    about = (_VERSION, jax.__version__, jax.lib.__version__, device.platform, device.device_kind, built)
+    digest = hashlib.sha256(repr((*about, os.environ.get("XLA_FLAGS", ""))).encode())
+    digest.update(lowered.as_text().encode())
+    return Path(folder) / "analyses" / f"{digest.hexdigest()}.json"

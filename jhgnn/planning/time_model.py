@@ -1,0 +1,45 @@
+"""Seconds of a step, predicted from the work of its compiled program: good for ranking programs of one recipe.
+
+A sum over kinds of work, each with a rate. The CPU's rates are a fit (non-negative least squares of relative errors) to
+measured steps; `python -m bench.recompute --fit` makes it from the stored results of that study, and says how far
+predictions and measurements lie apart. Elsewhere the rates are those of a bandwidth-bound accelerator, unmeasured.
+"""
+
+import dataclasses
+
+from jhgnn.planning.work import Work
+
+SECONDS: dict[str, dict[str, float]] = {
+    "cpu": {
+        "num_bytes": 2.0e-10,
+        "transcendentals": 2.0e-9,
+        "integer_ops": 2.0e-10,
+        "flops": 1.0e-10,
+        "dot_flops": 2.0e-11,
+        "gathered": 5.0e-10,
+        "scattered": 2.0e-9,
+        "iterations": 5.0e-9,
+        "native_flops": 2.0e-11,
+        "native_bytes": 1.0e-10,
+        "ops": 2.0e-6,
+        "temp_bytes": 1.0e-10,
+    },
+    "accelerator": {
+        "num_bytes": 1.0e-12,
+        "dot_flops": 2.0e-14,
+        "flops": 5.0e-14,
+        "transcendentals": 5.0e-13,
+        "scattered": 5.0e-12,
+        "ops": 5.0e-6,
+    },
+}
+"""Platform -> kind of work -> seconds of one. `temp_bytes` are pages that a call touches for the first time."""
+
+KINDS = (*(field.name for field in dataclasses.fields(Work)), "temp_bytes")
+
+
+def predicted_s(work: Work, temp_bytes: int, platform: str) -> float:
+    """Seconds of one call."""
+    rates = SECONDS.get(platform, SECONDS["accelerator"])
+    amounts = dataclasses.asdict(work) | {"temp_bytes": temp_bytes}
+    return sum(rate * amounts[kind] for kind, rate in rates.items())

@@ -1,0 +1,60 @@
+"""Work of a compiled program: loops count as often as they run, native kernels by their formulas."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jhgnn import native
+from jhgnn.planning.time_model import SECONDS, predicted_s
+from jhgnn.planning.work import Work, work
+from jhgnn.profiling.hlo import parse
+from jhgnn.training.problem import build_graphs, place
+from tests.models.heterographs import academic
+from tests.models.test_models import configured
+
+
+def of(function, *arguments) -> Work:
+    return work(parse(jax.jit(function).lower(*arguments).compile().as_text()))
+
+
+def test_a_loop_body_counts_as_often_as_it_runs():
+    x, w = jnp.ones((16, 32)), jnp.ones((32, 32))
+
+    def repeated(x, w):
+        return jax.lax.scan(lambda carry, _: (jnp.tanh(carry @ w), None), x, None, length=7)[0]
+
+    once, found = of(lambda x, w: jnp.tanh(x @ w), x, w), of(repeated, x, w)
+    assert once.dot_flops == 2 * 16 * 32 * 32
+    assert found.dot_flops == 7 * once.dot_flops
+    assert found.transcendentals == 7 * 16 * 32
+    assert found.iterations == 7
+
+
+def test_gathers_and_scatters_count_their_elements():
+    table, ids = jnp.ones((50, 8)), jnp.arange(20)
+    assert of(lambda table, ids: table[ids], table, ids).gathered == 20 * 8
+    segments = of(lambda rows, ids: jax.ops.segment_sum(rows, ids, 50), jnp.ones((20, 8)), ids)
+    assert segments.scattered + segments.iterations >= 20
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels are not built")
+def test_native_kernels_are_work():
+    from jhgnn.ops.neighbor_mean import neighbor_mean
+
+    config = configured(name="rgcn")
+    graph = academic()
+    problem = place(graph, *build_graphs(graph, config), config)
+    each = next(iter(problem.inputs.graphs.values()))
+    found = of(lambda graph, x: neighbor_mean(graph, x, implementation="native"), each, jnp.ones((each.num_sources, 8)))
+    assert found.native_flops >= each.num_edges * 8
+
+
+def test_more_work_is_predicted_to_take_longer():
+    for platform, rates in SECONDS.items():
+        base = Work(num_bytes=1e6, dot_flops=1e6)
+        for kind in rates:
+            if kind == "temp_bytes":
+                assert predicted_s(base, 10**6, platform) > predicted_s(base, 0, platform)
+            else:
+                more = Work(**(base.__dict__ | {kind: 1e9}))
+                assert predicted_s(more, 0, platform) > predicted_s(base, 0, platform)
