@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -166,13 +167,13 @@ REFUSED: dict[str, tuple[Arrange, str]] = {
         "kernels.projection = 'dense' needs 1.9 KiB for 'paper'",
     ),
     "unknown implementation": (options("--kernels.mean", "fast"), "kernels.mean = 'fast' is not one of"),
-    "heads do not divide": (options("--model.heads", "3", model="han"), "not a multiple of model.heads = 3"),
     "unknown recomputation policy": (options("--training.remat", "stages"), "did you mean stage?"),
     "unknown tensor to keep": (options("--training.remat", "fp_out,na_outt"), "did you mean na_out?"),
     "offload on the CPU": (options("--training.remat", "offload"), "does not work on the backend 'cpu'"),
     "budget that is no number": (options("--training.memory_budget", "plenty"), "text such as '12GiB'"),
     "budget and policy": (options("--training.memory_budget", "1GiB", "--training.remat", "na"), "leave one of them"),
     "parts of a full batch": (options("--training.micro_batches", "2"), "sampling.batch_size is 0"),
+    "heads do not divide": (options("--model.heads", "3", model="han"), "not a multiple of model.heads = 3"),
     "unknown option": (options("--training.epoch", "3"), "did you mean --training.epochs?"),
     "option without its value": (options("--training.epochs"), "expected one argument"),
     "word for a number": (options("--training.epochs", "many"), "must be a whole number"),

@@ -1,6 +1,7 @@
 """What the backward pass recomputes: gradients are those of keeping everything, wrong names are refused."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from jhgnn import native, remat_text
 from jhgnn.config import Config, override
 from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.training.objective import mean_loss
 from jhgnn.training.state import model_structure
 from jhgnn.training.step import apply_model
@@ -18,11 +20,11 @@ from tests.training.minibatches import compiled, recipe, steps
 
 ON_THE_CPU = [policy for policy in remat_text.POLICIES if policy != "offload"]
 LISTS = ["fp_out", "na_weights", "na_rows,sf_out", "fp_out,na_scores,na_stats,na_out"]
-ULPS = {"rtol": 2e-6, "atol": 2e-8}
-"""Of float32 sums of some dozens of terms, which the compiler may fuse in another order."""
+ULPS = 2e-6
+"""Relative; of float32 sums of some dozens of terms, which the compiler may fuse in another order."""
 
 
-def gradients(problem, config: Config, params):
+def compiled_gradient(problem, config: Config, params):
     """Loss and gradient of one step, dropout on."""
     structure = model_structure(config.model, problem.spec)
 
@@ -30,13 +32,76 @@ def gradients(problem, config: Config, params):
         output = apply_model(structure, params, inputs, jax.numpy.uint32(7), config.training.remat)
         return mean_loss(output.logits, labels, ids)
 
-    return jax.jit(jax.value_and_grad(objective))(params, problem.inputs, problem.labels, problem.splits["train"])
+    arguments = (params, problem.inputs, problem.labels, problem.splits["train"])
+    return jax.jit(jax.value_and_grad(objective)).lower(*arguments).compile(), arguments
+
+
+def gradients(problem, config: Config, params):
+    program, arguments = compiled_gradient(problem, config, params)
+    return program(*arguments)
 
 
 def assert_close(found, expected):
     scale = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
-    bounds = {"rtol": ULPS["rtol"], "atol": ULPS["rtol"] * scale}
+    bounds = {"rtol": ULPS, "atol": ULPS * scale}
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **bounds), found, expected)
+
+
+NUM_PAPERS, NUM_EDGES, HEADS, WIDTH = 64, 3200, 2, 4
+EDGE_ARRAY = NUM_EDGES * HEADS * 4
+"""Bytes of one float32 `[num_edges, heads]` array: 100 times what all stages hand on together."""
+
+
+def crowded() -> HeteroGraph:
+    """Papers that cite each other so often that only what has the size of the edges counts."""
+    rng = np.random.default_rng(0)
+    cites = rng.permutation(NUM_PAPERS**2)[:NUM_EDGES]
+    order = rng.permutation(NUM_PAPERS)
+    return HeteroGraph.from_arrays(
+        name="crowded",
+        num_nodes={"paper": NUM_PAPERS},
+        edges={("paper", "cites", "paper"): np.divmod(cites, NUM_PAPERS)},
+        features={"paper": rng.normal(size=(NUM_PAPERS, 5))},
+        target="paper",
+        labels=rng.integers(0, 3, NUM_PAPERS),
+        splits={"train": order[:40], "test": order[40:]},
+    )
+
+
+@functools.cache
+def of_policy(policy: str):
+    """HAN on the crowded graph with `segment` attention: its compiled gradient, and what that gives."""
+    config = configured(
+        name="han", metapaths=("cites",), heads=HEADS, hidden=HEADS * WIDTH, attention_dropout=0.3, feature_dropout=0.2
+    )
+    config = override(config, {"kernels": {"attention": "segment"}, "training": {"remat": policy}}, where="test")
+    problem, params = built(crowded(), config)
+    (graph,) = problem.inputs.graphs.values()
+    assert graph.num_edges == NUM_EDGES
+    program, arguments = compiled_gradient(problem, config, params)
+    return program.memory_analysis().temp_size_in_bytes, program(*arguments)
+
+
+KEPT = ["na", "dots", "stage", "full", "fp_out,na_weights"]
+
+
+@pytest.mark.parametrize("policy", KEPT)
+def test_gradients_are_those_of_keeping_everything(policy):
+    expected = of_policy("none")[1]
+    assert any(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(expected[1]))
+    assert_close(of_policy(policy)[1], expected)
+
+
+PEAKS = {"none": 21.70, "na": 9.11, "dots": 9.12, "stage": 9.11, "full": 9.12, "fp_out,na_weights": 21.70}
+"""Temporary memory in `EDGE_ARRAY`s, as JAX 0.10.2 compiles it; an array of one head alone would add half a unit."""
+
+
+@pytest.mark.parametrize("policy", PEAKS)
+def test_peak_memory_is_pinned(policy):
+    assert of_policy(policy)[0] / EDGE_ARRAY < PEAKS[policy] + 0.4
+
+
+NATIVE = pytest.mark.skipif(not native.available(), reason="native kernels are not built")
 
 
 def check(name: str, kernels: dict, policies: list[str], **model) -> None:
@@ -50,23 +115,9 @@ def check(name: str, kernels: dict, policies: list[str], **model) -> None:
         assert_close(gradients(problem, own, params), expected)
 
 
-@pytest.mark.parametrize("policy", [*ON_THE_CPU[1:], *LISTS])
-def test_gradients_are_those_of_keeping_everything(policy):
-    check("han", {"attention": "segment"}, [policy], metapaths=("PAP",))
-
-
-NATIVE = pytest.mark.skipif(not native.available(), reason="native kernels are not built")
-
-
-@pytest.mark.parametrize(
-    ("name", "kernels", "policies"),
-    [
-        pytest.param("gat", {"attention": "native"}, ["stage", "fp_out,na_stats,na_out"], marks=NATIVE),
-        ("gcn", {"mean": "segment"}, ["full"]),
-    ],
-)
-def test_the_controls_and_other_kernels_as_well(name, kernels, policies):
-    check(name, kernels, policies)
+@NATIVE
+def test_native_attention_keeps_what_is_named():
+    check("gat", {"attention": "native"}, ["fp_out,na_stats,na_out"])
 
 
 ALL = [
@@ -94,15 +145,6 @@ def test_mini_batches_on_two_devices_train_the_same(name):
         own = dataclasses.replace(config, training=dataclasses.replace(config.training, remat=policy))
         found, _ = steps(*compiled(graph, own, devices=2), own, 3)
         assert_close(found.params, expected.params)
-
-
-def test_a_mini_batch_trains_the_same():
-    graph, config = academic(), recipe("rgat", training={"optimizer": "sgd", "remat": "stage"}, layers=1)
-    config = override(config, {"sampling": {"fan_out": "3"}}, where="test")
-    found, _ = steps(*compiled(graph, config, devices=2), config, 2)
-    config = override(config, {"training": {"remat": "none"}}, where="test")
-    expected, _ = steps(*compiled(graph, config, devices=2), config, 2)
-    assert_close(found.params, expected.params)
 
 
 @pytest.mark.parametrize(
