@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import CASES, DATA_ROOT, DATASETS, ROOT, Case
+from bench.comparison.cases import CASES, MINIBATCH_CASES, PRESETS, ROOT, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
 from bench.comparison.measure import DEFAULT_VARIANTS, PEERS, Bench, Clock, chosen_columns
 from bench.comparison.protocol import WorkerError
@@ -21,8 +21,8 @@ from bench.comparison.results import Results, slower
 QUICK_BUDGET_S, BUDGET_S = 7 * 60.0, 36 * 60.0
 """Both leave time for the tables and for a fresh environment's first imports."""
 
-ACCURACY_SHARE = 0.25
-"""Of the budget, kept for accuracy where figures of it are still missing."""
+ACCURACY_SHARE, MINIBATCH_SHARE = 0.2, 0.3
+"""Of the budget, kept for accuracy and for mini-batches where figures of them are still missing."""
 
 
 def say(text: str) -> None:
@@ -31,13 +31,14 @@ def say(text: str) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="default variants only, three rounds, no cold starts")
+    parser.add_argument("--quick", action="store_true", help="default variants, three rounds, full-batch epochs alone")
     parser.add_argument("--fresh", action="store_true", help="do not resume an unfinished run")
     parser.add_argument("--cases", nargs="*", help="only these, such as han-acm")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the accuracy figures")
     parser.add_argument("--accuracy-only", action="store_true", help="only fill accuracy, with no time budget")
     parser.add_argument("--machine", help="name in the result's file; by default the processor's")
     parser.add_argument("--output", type=Path, help="result file; by default bench/results/compare-MACHINE.json")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "comparison.md", help="whose tables are drawn")
     parser.add_argument("--budget", type=float, help="seconds after which no further measurement starts")
     parser.add_argument("--check", action="store_true", help="flag what became slower than in the run before; exit 1")
     parser.add_argument("--against", type=Path, help="with --check: compare with this result file instead")
@@ -53,9 +54,15 @@ def main() -> int:
     if options.check:
         return check(results, options.against)
     if not options.tables:
-        wanted = [case for case in CASES if not options.cases or case.name in options.cases]
+        known = CASES if options.quick else (*CASES, *MINIBATCH_CASES)
+        unknown = set(options.cases or ()) - {case.name for case in known}
+        if unknown:
+            names = ", ".join(case.name for case in known)
+            print(f"error: --cases {' '.join(sorted(unknown))}: unknown; need some of {names}", file=sys.stderr)
+            return 2
+        wanted = [case for case in known if not options.cases or case.name in options.cases]
         measure(results, wanted, options, described)
-    draw(results)
+    draw(results, options.page)
     return 0
 
 
@@ -84,37 +91,89 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     header = {
         "machine": described,
-        "settings": {"quick": options.quick, "cases": [case.name for case in wanted], "threads": threads},
+        "settings": {
+            "quick": options.quick,
+            "cases": [case.name for case in wanted],
+            "threads": threads,
+            "synthetic": sorted(
+                {case.dataset for case in wanted if not is_real(case.dataset)} & set(PRESETS) - {"mag"}
+            ),
+        },
         "commit": commit.stdout.strip(),
         "missing": absent,
     }
     folder = ROOT / "build" / "compare"
     folder.mkdir(parents=True, exist_ok=True)
+    full_batch = [case for case in wanted if case not in MINIBATCH_CASES]
+    sampled = [case for case in wanted if case in MINIBATCH_CASES]
     if not options.accuracy_only:
         if results.begin(header, fresh=options.fresh):
             say(f"resumed: {len(results.data['cells'])} of {len(wanted)} cases are done")
-        kept_s = 0.0 if options.quick or accuracy_done(results, wanted, absent, options.seeds) else ACCURACY_SHARE
-        timing = Clock(budget_s * (1 - kept_s))
-        for case in wanted:
-            if case.name in results.data["cells"]:
-                continue
-            if not (DATA_ROOT / DATASETS[case.dataset][1]).is_dir():
-                say(f"{case.name}: no data at {DATA_ROOT / DATASETS[case.dataset][1]}; set JHGNN_DATA_ROOT")
-                continue
-            if timing.left_s < 20:
-                say(f"{case.name}: not measured, the time budget is spent; run the same command again")
-                continue
-            cells = measure_case(Bench(case, folder, timing, threads), absent, quick=options.quick)
-            if cut_off(cells, absent, timing.left_s):
-                say(f"{case.name}: cut off by the time budget, not kept; run the same command again")
-                continue
-            results.data["cells"][case.name] = cells
-            results.save()
+        kept = 0.0 if options.quick or accuracy_done(results, full_batch, absent, options.seeds) else ACCURACY_SHARE
+        left = [case for case in sampled if case.name not in results.data["cells"]]
+        if left:  # first, so that what they leave of their share goes to the other cases
+            timing = Clock(budget_s * MINIBATCH_SHARE if full_batch else budget_s)
+            measure_cases(left, results, folder, timing, threads, absent, quick=options.quick)
+        timing = Clock(max(1.0, clock.left_s - kept * budget_s))
+        measure_cases(full_batch, results, folder, timing, threads, absent, quick=options.quick)
     if not options.quick:
-        fill_accuracy(results, wanted, absent, options.seeds, folder, clock, threads)
+        fill_accuracy(results, full_batch, absent, options.seeds, folder, clock, threads)
     if not options.accuracy_only:
         results.data["complete"] = all(case.name in results.data["cells"] for case in wanted)
     results.save()
+
+
+def measure_cases(
+    cases: list[Case],
+    results: Results,
+    folder: Path,
+    timing: Clock,
+    threads: int,
+    absent: dict[str, str],
+    *,
+    quick: bool,
+) -> None:
+    """Measures and stores, case by case, what is not stored yet and can be measured in time."""
+    for case in cases:
+        if case.name in results.data["cells"]:
+            continue
+        if not is_real(case.dataset) and case.dataset not in PRESETS:
+            say(f"{case.name}: its files are not here, and no synthetic graph stands in; set JHGNN_DATA_ROOT")
+            continue
+        if timing.left_s < 20:
+            say(f"{case.name}: not measured, the time budget is spent; run the same command again")
+            continue
+        bench = Bench(case, folder, timing, threads)
+        if case in MINIBATCH_CASES:
+            cells = measure_minibatches(bench, absent)
+        else:
+            cells = measure_case(bench, absent, quick=quick)
+        if cut_off(cells, absent, timing.left_s):
+            say(f"{case.name}: cut off by the time budget, not kept; run the same command again")
+            continue
+        results.data["cells"][case.name] = cells
+        results.save()
+
+
+def measure_minibatches(bench: Bench, absent: dict[str, str]) -> dict[str, Any]:
+    """All columns of one mini-batch case, one framework after the other."""
+    cells: dict[str, Any] = {}
+    for name in ("jhgnn", *PEERS):
+        if absent.get(name):
+            cells[name] = {"missing": absent[name]}
+            continue
+        try:
+            cells[name] = bench.minibatches(name)
+        except WorkerError as error:
+            cells[name] = {"missing": str(error)}
+    shown = [
+        f"{name} {cell['modes'][cell['variant']]['targets_per_s']:,.0f} targets/s"
+        if "modes" in cell
+        else f"{name}: {cell['missing']}"
+        for name, cell in cells.items()
+    ]
+    say(f"{bench.case.name}: {', '.join(shown)}")
+    return cells
 
 
 def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[str, Any]:
@@ -152,7 +211,7 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
 
 def cut_off(cells: dict[str, Any], absent: dict[str, str], left_s: float) -> bool:
     """Whether the budget ended before every framework that runs here was timed; such a case is measured again."""
-    return left_s <= 1.0 and any("epoch_ms" not in cell for name, cell in cells.items() if not absent.get(name))
+    return left_s <= 1.0 and any("missing" in cell for name, cell in cells.items() if not absent.get(name))
 
 
 def columns_of(absent: dict[str, str]) -> list[str]:
@@ -207,16 +266,16 @@ def fill_accuracy(
             results.save()
 
 
-def draw(results: Results) -> None:
+def draw(results: Results, page: Path) -> None:
     """Tables and plot."""
     from bench.comparison.report import draw_plot, write_tables
 
     if not results.data.get("cells"):
         say("nothing measured yet: no tables drawn")
         return
-    draw_plot(results.data, ROOT / "docs" / "images" / "comparison-epochs.png")
-    write_tables(results.data, ROOT / "docs" / "comparison.md", os.path.relpath(results.path, ROOT))
-    say(f"wrote {os.path.relpath(results.path, ROOT)} and docs/comparison.md")
+    draw_plot(results.data, page.parent / "images" / "comparison-epochs.png")
+    write_tables(results.data, page, os.path.relpath(results.path, ROOT))
+    say(f"wrote {os.path.relpath(results.path, ROOT)} and {os.path.relpath(page, ROOT)}")
 
 
 if __name__ == "__main__":

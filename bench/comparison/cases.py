@@ -9,12 +9,15 @@ import numpy as np
 from scipy import sparse
 
 from bench.comparison.graph_folder import PlainGraph, write_graph
+from jhgnn import fan_out_text
 from jhgnn.config import Config, load_recipe, override
 from jhgnn.data import load
+from jhgnn.data.synthetic_presets import PRESETS
+from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.models.relation_plan import plan_layers
 from jhgnn.models.relational import DEFAULT_LAYERS
-from jhgnn.training.problem import read_metapaths
+from jhgnn.training.problem import build_graphs, read_metapaths
 
 ROOT = Path(__file__).parents[2]
 DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "data"))
@@ -42,6 +45,8 @@ class Case:
 
 
 CASES = tuple(Case(model, dataset) for dataset in DATASETS for model in MODELS)
+MINIBATCH_CASES = tuple(Case(model, "mag") for model in MODELS)
+"""Neighbour-sampled training on the synthetic graph of ogbn-mag's size, by the recipes of `configs/`."""
 
 
 def recipe(case: Case) -> Config:
@@ -53,10 +58,30 @@ def recipe(case: Case) -> Config:
     return load_recipe(path)
 
 
+def is_real(dataset: str) -> bool:
+    """Whether the data set's files are here; else its synthetic graph stands in, if there is one."""
+    return dataset in DATASETS and (DATA_ROOT / DATASETS[dataset][1]).is_dir()
+
+
 def read_dataset(dataset: str) -> HeteroGraph:
-    """The heterograph by jhgnn's reader; the peers get it through `export`."""
-    layout, folder = DATASETS[dataset]
-    return load(layout, DATA_ROOT / folder, progress=False)
+    """The heterograph by jhgnn's reader, or the synthetic one where the files are not here; peers get it by `export`.
+
+    Raises:
+        InputError: the files are not here, and no synthetic graph stands in for them.
+    """
+    if is_real(dataset):
+        layout, folder = DATASETS[dataset]
+        return load(layout, DATA_ROOT / folder, progress=False)
+    if dataset not in PRESETS:
+        raise InputError(f"{dataset}: no data at {DATA_ROOT / DATASETS[dataset][1]}; set JHGNN_DATA_ROOT")
+    graph = load("synthetic", dataset, progress=False)
+    return graph.with_reverse_relations() if dataset == "mag" else graph
+
+
+def semantic_edges(graph: HeteroGraph, config: Config) -> int:
+    """Edges of the semantic graphs that the model aggregates over."""
+    _, graphs = build_graphs(graph, config)
+    return sum(each.num_edges for each in graphs.values())
 
 
 def plain(graph: HeteroGraph, config: Config) -> PlainGraph:
@@ -111,7 +136,7 @@ def settings(graph: HeteroGraph, config: Config) -> dict[str, Any]:
     order = list(relations)
     plan = [
         {"relations": [order.index(name) for name in layer.relations], "reads": layer.reads, "makes": layer.makes}
-        for layer in plan_layers(relations, graph.target, layers, reads_targets=True)
+        for layer in plan_layers(relations, (graph.target,), layers, reads_targets=True)
     ]
     return dataclasses.asdict(model) | {
         "activation": activation,
@@ -121,4 +146,17 @@ def settings(graph: HeteroGraph, config: Config) -> dict[str, Any]:
         "patience": training.patience,
         "learning_rate": training.learning_rate,
         "weight_decay": training.weight_decay,
+        "batch_size": config.sampling.batch_size,
+        "walks": config.sampling.walks,
+        "fan_out": _fan_out(config, layers),
     }
+
+
+def _fan_out(config: Config, layers: int) -> list[int]:
+    """Neighbours drawn at each hop, or of each metapath's walks."""
+    found = fan_out_text.parse(config.sampling.fan_out, "sampling.fan_out")
+    if isinstance(found, int):
+        return [found] * layers
+    if not isinstance(found, list):
+        raise InputError(f"sampling.fan_out = {config.sampling.fan_out!r}: the comparison takes one number a hop")
+    return [int(each) for each in found]

@@ -6,6 +6,7 @@ _started = time.perf_counter()
 
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
+from collections.abc import Generator  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any, Literal  # noqa: E402
@@ -18,15 +19,27 @@ from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
 from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
 from jhgnn.config import Config, load_recipe  # noqa: E402
 from jhgnn.graph.hetero_graph import HeteroGraph  # noqa: E402
+from jhgnn.sampling.epoch import Cursor  # noqa: E402
 from jhgnn.training.loop import Programs, compile_programs  # noqa: E402
+from jhgnn.training.minibatch_problem import MinibatchProblem, plan_minibatches  # noqa: E402
+from jhgnn.training.minibatch_programs import (  # noqa: E402
+    Fed,
+    Feed,
+    MinibatchPrograms,
+    compile_minibatches,
+    train_batches,
+)
 from jhgnn.training.objective import mean_loss  # noqa: E402
 from jhgnn.training.optimizer import make_optimizer  # noqa: E402
+from jhgnn.training.parallel import local  # noqa: E402
 from jhgnn.training.problem import Problem, build_graphs, place  # noqa: E402
 from jhgnn.training.state import Params, TrainState, init_params, init_state, num_params  # noqa: E402
 from jhgnn.training.step import Compiled, apply_model, compile_ahead, dropout_seed  # noqa: E402
 
 VARIANTS: dict[str, Literal["auto", "dense"]] = {"auto": "auto", "dense features": "dense"}
 """Variant -> kernels.projection."""
+MINIBATCH_VARIANTS = {"in turn": 0, "ahead": 1}
+"""How batches are prepared -> sampling.prefetch_threads."""
 
 
 class Session:
@@ -39,6 +52,10 @@ class Session:
     programs: Programs | None
     forward: Compiled | None
     state: TrainState
+    minibatch_problem: MinibatchProblem
+    minibatch_programs: MinibatchPrograms
+    cursor: Cursor
+    fed: Generator[Fed, None, None] | None = None  # of the loader in use
 
 
 def hetero_graph(plain: PlainGraph) -> HeteroGraph:
@@ -63,11 +80,13 @@ def open_case(framework: str, folder: str, recipe: str, settings: dict[str, Any]
     session.graph, session.config = hetero_graph(session.plain), load_recipe(recipe)
     sparse = any(not isinstance(matrix, np.ndarray) for matrix in session.graph.features.values())
     names = [name for name in VARIANTS if name == "auto" or sparse]
+    if session.config.sampling.batch_size:
+        names = list(MINIBATCH_VARIANTS)
     return {
         "import_s": import_s,
         "read_s": time.perf_counter() - start,
         "variants": names,
-        "features": {name: "dense" if name != "auto" else "sparse" for name in names},
+        "features": {name: "sparse" if name == "auto" else "dense" for name in names},
         "versions": {name: version(name) for name in ("jhgnn", "jax", "flax", "optax", "numpy", "scipy")},
         "device": jax.devices()[0].device_kind,
     }
@@ -114,6 +133,57 @@ def epochs(count: int) -> Answer:
         jax.block_until_ready(report)
         found.append({"epoch_s": time.perf_counter() - start})
     return {"epochs": found}
+
+
+def build_minibatches(seed: int) -> Answer:
+    """The plan of the draws, capacities learnt by sampling, programs compiled for them, and parameters."""
+    before = process_peak_bytes()
+    config = session.config
+    session.config = config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
+    start = time.perf_counter()
+    session.minibatch_problem = problem = plan_minibatches(session.graph, config)
+    session.minibatch_programs = programs = compile_minibatches(problem, config)
+    params = init_params(config.model, problem.spec, seed)
+    optimizer = make_optimizer(config.training, train_batches(problem, config).steps_per_epoch)
+    session.state, session.cursor = programs.fleet.replicate(init_state(params, optimizer, seed)), Cursor()
+    return {
+        "params": num_params(params),
+        "build_s": time.perf_counter() - start,
+        "compile_s": programs.compile_s,
+        "peak_before_bytes": before,
+        "implementations": [f"sampling on the {problem.side[0]}"],
+    }
+
+
+def load_batches(variant: str) -> Answer:
+    """Starts a loader where the one before stopped."""
+    problem, config = session.minibatch_problem, session.config
+    sampling = dataclasses.replace(config.sampling, prefetch_threads=MINIBATCH_VARIANTS[variant])
+    config = dataclasses.replace(config, sampling=sampling)
+    if session.fed is not None:
+        session.fed.close()
+    feed = Feed(problem, session.minibatch_programs, config, train_batches(problem, config))
+    session.fed = feed.iterate(session.cursor)
+    return {}
+
+
+def batches(count: int) -> Answer:
+    """Trains on `count` batches; seconds of each, and of waiting for it."""
+    found, programs = [], session.minibatch_programs
+    assert session.fed is not None
+    for _ in range(count):
+        start = time.perf_counter()
+        fed = next(session.fed)
+        ready = time.perf_counter()
+        for bucket in range(fed.bucket, len(programs.steps)):
+            session.state, report = programs.steps[bucket](session.state, programs.resident, fed.share)
+            if fed.share.blocks is not None or not bool(local(report.overflowed)):
+                break
+        jax.block_until_ready((session.state, report))
+        session.cursor = fed.following
+        entry = {"batch_s": time.perf_counter() - start, "wait_s": ready - start, "loss": float(local(report.loss))}
+        found.append(entry | {"targets": float(local(report.num_targets))})
+    return {"batches": found}
 
 
 def forward_epochs(count: int) -> Answer:
@@ -171,7 +241,8 @@ def train(target_f1: float) -> Answer:
 def memory() -> Answer:
     """High-water marks, and XLA's own figure of the step's temporaries."""
     statistics = jax.devices()[0].memory_stats() or {}
-    temp = session.programs.step.peak_temp_bytes if session.programs else 0
+    programs = getattr(session, "programs", None) or getattr(session, "minibatch_programs", None)
+    temp = programs.step.peak_temp_bytes if programs else 0
     return {
         "process_peak_bytes": process_peak_bytes(),
         "device_peak_bytes": int(statistics.get("peak_bytes_in_use", 0)),
@@ -188,7 +259,12 @@ if __name__ == "__main__":
             "build": build_model,
             "epochs": epochs,
             "forward": forward_epochs,
+            "build_minibatches": build_minibatches,
+            "load_batches": load_batches,
+            "batches": batches,
             "train": train,
             "memory": memory,
         }
     )
+    if session.fed is not None:
+        session.fed.close()  # ends the loader's threads before the interpreter does

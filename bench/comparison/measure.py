@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import ROOT, TARGET_F1, Case, export, read_dataset, recipe, settings
+from bench.comparison.cases import (
+    MINIBATCH_CASES,
+    ROOT,
+    TARGET_F1,
+    Case,
+    export,
+    is_real,
+    read_dataset,
+    recipe,
+    settings,
+)
 from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
@@ -28,6 +38,7 @@ DEFAULT_VARIANTS = {
     ("pyg", "rgat"): "HeteroConv(GATConv), EdgeIndex",
 }
 LEAST_EPOCHS, MOST_EPOCHS = 3, 60
+LEAST_BATCHES, MOST_BATCHES, BATCHES_S, WARM_UP_BATCHES = 4, 40, 10.0, 6
 COLD_EPOCHS = 100
 COLD_LIMIT_S = 60.0
 """Cold starts expected to last longer are not run: the report then gives their parts instead."""
@@ -55,16 +66,25 @@ class Clock:
 
 
 class Bench:
-    """One case with its files."""
+    """One case with its files; cases of one large data set share its graph."""
 
     def __init__(self, case: Case, folder: Path, clock: Clock, threads: int) -> None:
         self.case, self.clock, self.threads = case, clock, threads
-        self.folder = folder / case.name
+        shared = case in MINIBATCH_CASES
+        name = (case.dataset if shared else case.name) + ("" if is_real(case.dataset) else "-synthetic")
+        self.folder = folder / name
         self.log = folder / f"{case.name}.log"
-        config, graph = recipe(case), read_dataset(case.dataset)
-        export(graph, config, self.folder)
-        self.settings: dict[str, Any] = json.loads(json.dumps(settings(graph, config)))
-        self.recipe = self.folder / "recipe.toml"
+        config, described = recipe(case), self.folder / f"settings-{case.model}.json"
+        if not described.exists():
+            graph = read_dataset(case.dataset)
+            for each in MINIBATCH_CASES if shared else [case]:
+                text = json.dumps(settings(graph, recipe(each)))
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / f"settings-{each.model}.json").write_text(text, encoding="utf-8")
+            # Metapaths are HAN's; the other models do not read them.
+            export(graph, recipe(Case("han", case.dataset)) if shared else config, self.folder)
+        self.settings: dict[str, Any] = json.loads(described.read_text(encoding="utf-8"))
+        self.recipe = self.folder / f"recipe-{case.model}.toml"
         self.recipe.write_text(to_toml(config), encoding="utf-8")
 
     def start(self, framework: str) -> tuple[Worker, dict[str, Any]]:
@@ -84,7 +104,7 @@ class Bench:
         try:
             opened = worker.ask(
                 "open",
-                timeout_s=self.clock.limit(120),
+                timeout_s=self.clock.limit(240),
                 framework=framework,
                 folder=str(self.folder),
                 settings=self.settings,
@@ -198,6 +218,52 @@ class Bench:
             return {"cold_s": time.perf_counter() - start}
         finally:
             worker.close()
+
+    def minibatches(self, framework: str) -> dict[str, Any]:
+        """Trains on sampled batches, prepared in turn and ahead: times of a batch, and the share of waiting for it.
+
+        One framework runs at a time: each holds a copy of the graph.
+        """
+        worker, opened = self.start(framework)
+        cell: dict[str, Any] = {key: opened[key] for key in ("start_s", "import_s", "read_s", "versions", "device")}
+        cell["modes"] = {}
+        try:
+            cell |= worker.ask("build_minibatches", timeout_s=self.clock.limit(300), seed=0)
+            for variant in opened["variants"]:
+                try:
+                    cell["modes"][variant] = self._batches(worker, variant)
+                except WorkerError as error:
+                    cell["modes"][variant] = {"failed": str(error)}
+                    break  # the process is gone, or in an unknown state
+            else:
+                cell |= worker.ask("memory", timeout_s=30)
+        finally:
+            worker.close()
+        done = {name: mode for name, mode in cell["modes"].items() if "batch_ms" in mode}
+        if not done:
+            raise WorkerError("; ".join(f"{name}: {mode['failed']}" for name, mode in cell["modes"].items()))
+        return cell | {"variant": min(done, key=lambda name: done[name]["batch_ms"])}
+
+    def _batches(self, worker: Worker, variant: str) -> dict[str, Any]:
+        """Batches until their time is spent; those before them warm up and empty what was prepared meanwhile."""
+        worker.ask("load_batches", timeout_s=self.clock.limit(120), variant=variant)
+        first = worker.ask("batches", timeout_s=self.clock.limit(180), count=1)["batches"][0]
+        second = worker.ask("batches", timeout_s=self.clock.limit(120), count=1)["batches"][0]
+        count = max(LEAST_BATCHES, min(MOST_BATCHES, int(BATCHES_S / second["batch_s"])))
+        if variant != "in turn":
+            warm_up = max(2, min(WARM_UP_BATCHES, count))
+            worker.ask("batches", timeout_s=self.clock.limit(180), count=warm_up)
+        timed = worker.ask("batches", timeout_s=self.clock.limit(300), count=count)["batches"]
+        spent = sum(each["batch_s"] for each in timed)
+        return {
+            "first_batch_s": first["batch_s"],
+            "batch_ms": 1e3 * statistics.median(each["batch_s"] for each in timed),
+            "spread": spread([each["batch_s"] for each in timed]),
+            "targets_per_s": sum(each["targets"] for each in timed) / spent,
+            "wait_share": sum(each["wait_s"] for each in timed) / spent,
+            "batches_timed": count,
+            "loss": timed[-1]["loss"],
+        }
 
     def accuracy(self, framework: str, variant: str, seed: int) -> dict[str, Any]:
         """Trains one seed by the recipe."""

@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.comparison.cases import MINIBATCH_CASES, MODELS
+from bench.comparison.lines import user_lines
+
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
 DENSE = {"jhgnn-dense": "jhgnn", "dgl-dense": "DGL", "pyg-dense": "PyG"}
@@ -24,7 +27,9 @@ def write_tables(data: Mapping[str, Any], page: Path, source: str) -> None:
 
 def sections(data: Mapping[str, Any], source: str) -> list[str]:
     """Markdown of every table."""
-    cells: Cells = data["cells"]
+    sampled = {case.name for case in MINIBATCH_CASES}
+    cells: Cells = {name: each for name, each in data["cells"].items() if name not in sampled}
+    minibatches: Cells = {name: each for name, each in data["cells"].items() if name in sampled}
     described = data["machine"]
     notes = [
         f"From `{source}`: {described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB; commit"
@@ -32,10 +37,25 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
         f" {'a quick run' if data['settings']['quick'] else 'a whole run'}{'' if data['complete'] else ', unfinished'}."
     ]
     notes += [f"{COLUMNS[peer]} is missing: {why}." for peer, why in data["missing"].items() if why]
+    stands_in = data["settings"].get("synthetic", [])
+    if stands_in:
+        notes.append(f"Synthetic graphs stand in for {', '.join(stands_in)}.")
     return [
         " ".join(notes),
-        _versions(cells),
-        "### Epoch, ms (median, half the quartile range)\n\n" + epoch_table(cells),
+        _versions(data["cells"]),
+        *(_full_batch(cells) if cells else []),
+        _optional("### Cold start: from the command to the end of 100 epochs, s", _table(cells, _cold)),
+        _optional("### Mini-batches on the synthetic MAG", minibatch_table(minibatches)),
+        "### Lines of user code\n\n" + lines_table(),
+        _optional("### Test micro-F1 over seeds, %", accuracy_table(data)),
+        _optional("### Time to the target accuracy, s", target_table(data)),
+        _optional("### Variants tried, ms an epoch", variants_table(cells)),
+    ]
+
+
+def _full_batch(cells: Cells) -> list[str]:
+    return [
+        "### Full-batch epoch, ms (median, half the quartile range)\n\n" + epoch_table(cells),
         "![Epoch times](images/comparison-epochs.png)",
         _optional("### Epoch with dense features on every side, ms", dense_table(cells)),
         "### Forward and backward, ms\n\n" + _table(cells, _split),
@@ -44,10 +64,6 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
         "### Memory: high-water mark of the process, MiB (of which before the semantic graphs)\n\n"
         + _table(cells, _memory),
         "### From the command to reading the graph, s (of which imports)\n\n" + _table(cells, _start),
-        _optional("### Cold start: from the command to the end of 100 epochs, s", _table(cells, _cold)),
-        _optional("### Test micro-F1 over seeds, %", accuracy_table(data)),
-        _optional("### Time to the target accuracy, s", target_table(data)),
-        _optional("### Variants tried, ms an epoch", variants_table(cells)),
     ]
 
 
@@ -64,6 +80,39 @@ def epoch_table(cells: Cells) -> str:
     if ratios:
         rows.append(["geometric mean", "", "", "", f"{statistics.geometric_mean(ratios):.1f}"])
     return _markdown(["case", *COLUMNS.values(), "better peer / jhgnn"], rows)
+
+
+def minibatch_table(cells: Cells) -> str:
+    """A row a framework: a batch prepared in turn with the share of it that is sampling, and the quickest way."""
+    rows = []
+    for case, frameworks in cells.items():
+        for name, label in COLUMNS.items():
+            cell = frameworks.get(name, {})
+            if "modes" not in cell:
+                rows.append([case, label, str(cell.get("missing", "-")).replace("|", "/"), *["-"] * 6])
+                continue
+            turn, best = cell["modes"].get("in turn", {}), cell["modes"][cell["variant"]]
+            rows.append(
+                [
+                    case,
+                    label,
+                    f"{turn['batch_ms']:,.0f}" if "batch_ms" in turn else turn.get("failed", "-"),
+                    f"{turn['wait_share']:.0%}" if "wait_share" in turn else "-",
+                    cell["variant"],
+                    f"{best['batch_ms']:,.0f} ± {best['batch_ms'] * best['spread']:,.0f}",
+                    f"{best['wait_share']:.0%}",
+                    f"{best['targets_per_s']:,.0f}",
+                    f"{cell['process_peak_bytes'] / 2**20:,.0f}" if "process_peak_bytes" in cell else "-",
+                ]
+            )
+    header = ["case", "framework", "in turn, ms", "of it sampling and gathering", "quickest", "ms a batch"]
+    return _markdown([*header, "of it waiting", "targets/s", "peak MiB"], rows) if rows else ""
+
+
+def lines_table() -> str:
+    """By the rule of `bench.comparison.lines`."""
+    rows = [[model, *(str(user_lines(framework, model)) for framework in COLUMNS)] for model in MODELS]
+    return _markdown(["model", *COLUMNS.values()], rows)
 
 
 def dense_table(cells: Cells) -> str:
@@ -139,13 +188,15 @@ def variants_table(cells: Cells) -> str:
 
 
 def draw_plot(data: Mapping[str, Any], path: Path) -> None:
-    """Epoch times as bars on a logarithmic axis."""
+    """Epoch times as bars on a logarithmic axis; nothing where only mini-batches were measured."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    cases = list(data["cells"])
+    cases = [name for name in data["cells"] if name not in {case.name for case in MINIBATCH_CASES}]
+    if not cases:
+        return
     figure, axis = plt.subplots(figsize=(10, 3.8), layout="constrained")
     for offset, (name, label) in enumerate(COLUMNS.items()):
         points = [

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +52,34 @@ def spread(values: Sequence[float]) -> float:
 
 
 def slower(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """A line for every cell of jhgnn whose median epoch grew by more than noise.
+    """A line for every cell of jhgnn whose median epoch, or mini-batch, grew by more than noise.
 
     Noise is three times the spreads of both runs together, at least `LEAST_NOISE`.
     """
     found = []
     for case, frameworks in now.items():
         for framework, cell in frameworks.items():
-            old = before.get(case, {}).get(framework, {})
-            if not framework.startswith("jhgnn") or "epoch_ms" not in cell or "epoch_ms" not in old:
+            if not framework.startswith("jhgnn"):
                 continue
-            noise = max(LEAST_NOISE, 3 * (cell["spread"] ** 2 + old["spread"] ** 2) ** 0.5)
-            growth = cell["epoch_ms"] / old["epoch_ms"] - 1
-            if growth > noise:
-                found.append(
-                    f"{case} {framework}: {cell['epoch_ms']:.2f} ms an epoch, {old['epoch_ms']:.2f} before"
-                    f" (+{growth:.0%}, noise {noise:.0%})"
-                )
+            before_by_kind = _timings(before.get(case, {}).get(framework, {}))
+            for kind, (now_ms, spread_now) in _timings(cell).items():
+                if kind not in before_by_kind:
+                    continue
+                before_ms, spread_before = before_by_kind[kind]
+                noise = max(LEAST_NOISE, 3 * (spread_now**2 + spread_before**2) ** 0.5)
+                growth = now_ms / before_ms - 1
+                if growth > noise:
+                    found.append(
+                        f"{case} {framework}: {now_ms:.2f} ms {kind}, {before_ms:.2f} before"
+                        f" (+{growth:.0%}, noise {noise:.0%})"
+                    )
+    return found
+
+
+def _timings(cell: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """What is timed -> (median in ms, spread)."""
+    found = {"an epoch": (cell["epoch_ms"], cell["spread"])} if "epoch_ms" in cell else {}
+    for mode, entry in cell.get("modes", {}).items():
+        if "batch_ms" in entry:
+            found[f"a batch {mode}"] = (entry["batch_ms"], entry["spread"])
     return found

@@ -41,8 +41,8 @@ KINDS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray], float]]] = {
 BY_LAYER = "gradients"
 """The kind that measures a bias with its kernel: it is the column of the same matrix that multiplies 1.
 
-It matters in HAN's semantic attention. The gradients of its scores sum to zero over metapaths, so the bias's gradient, a
-sum over metapaths, cancels to a small part of its terms, of which float32 keeps seven digits and no more.
+It matters in HAN's semantic attention. The gradients of its scores sum to zero over metapaths, so the bias's gradient,
+a sum over metapaths, cancels to a small part of its terms, of which float32 keeps seven digits and no more.
 """
 
 

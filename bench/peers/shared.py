@@ -59,6 +59,21 @@ class Inputs(nn.Module):
         return {t: self.tables[t] if t in self.tables else features[t] for t in self.widths}
 
 
+class SampledInputs(nn.Module):
+    """Rows of the given nodes of every given type: of its features, or of an embedding with sparse gradients."""
+
+    def __init__(self, node_types: list[str], graph: PlainGraph, width: int) -> None:
+        super().__init__()
+        self.features = {t: torch.from_numpy(graph.features[t]) for t in node_types if t in graph.features}
+        self.tables = nn.ModuleDict(
+            {t: nn.Embedding(graph.num_nodes[t], width, sparse=True) for t in node_types if t not in graph.features}
+        )
+        self.widths = {t: graph.features[t].shape[1] if t in graph.features else width for t in node_types}
+
+    def forward(self, ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {t: self.tables[t](ids[t]) if t in self.tables else self.features[t][ids[t]] for t in self.widths}
+
+
 class SemanticAttention(nn.Module):
     """HAN's attention over metapaths, as in DGL's example of HAN."""
 
@@ -98,7 +113,8 @@ class Relational(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         self.target, self.settings = graph.target, settings
-        self.inputs = Inputs(settings["plan"][0]["reads"], graph, settings["hidden"])
+        kind = SampledInputs if settings.get("batch_size") else Inputs
+        self.inputs = kind(settings["plan"][0]["reads"], graph, settings["hidden"])
         widths = self.inputs.widths
         self.convs, self.own = nn.ModuleList(), nn.ModuleList()
         for layer in settings["plan"]:
@@ -114,7 +130,7 @@ class Relational(nn.Module):
     def aggregate(self, conv: nn.Module, graph: Any, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
         raise NotImplementedError
 
-    def forward(self, graphs: list[Any], features: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graphs: Any, features: Mapping[str, Tensor]) -> Tensor:
         rows = self.inputs(features)
         rows = {t: drop(x, self.settings["feature_dropout"], self.training) for t, x in rows.items()}
         for index, (conv, own) in enumerate(zip(self.convs, self.own, strict=True)):

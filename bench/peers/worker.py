@@ -14,6 +14,8 @@ import torch  # noqa: E402
 
 from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
 from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
+from bench.peers.minibatch import VARIANTS as MINIBATCH_VARIANTS  # noqa: E402
+from bench.peers.minibatch import MinibatchTrainer, modules  # noqa: E402
 from bench.peers.training import Trainer  # noqa: E402
 from bench.peers.variants import FRAMEWORKS, Built, applicable, build  # noqa: E402
 
@@ -24,17 +26,24 @@ class State:
     graph: PlainGraph
     settings: dict[str, Any]
     variants: dict[str, Any]
+    framework: str
     trainer: Trainer
+    minibatches: MinibatchTrainer
 
 
 def open_case(framework: str, folder: str, settings: dict[str, Any], threads: int) -> Answer:
     """Reads the graph; `import_s` runs from the process's first line to the framework's end of import."""
     torch.set_num_threads(threads)
-    state.variants = FRAMEWORKS[framework]()[settings["name"]]
+    state.framework, state.variants = framework, FRAMEWORKS[framework]()[settings["name"]]
+    if settings.get("batch_size"):
+        modules(framework)  # says at once what is not installed
     import_s = time.perf_counter() - _started
     start = time.perf_counter()
     state.graph, state.settings = read_graph(Path(folder)), settings
     fitting = [name for name, variant in state.variants.items() if applicable(variant, state.graph)]
+    features = {name: state.variants[name].features for name in fitting}
+    if settings.get("batch_size"):
+        fitting, features = list(MINIBATCH_VARIANTS), dict.fromkeys(MINIBATCH_VARIANTS, "dense")
     versions = {"torch": torch.__version__}
     versions[framework] = version({"dgl": "dgl", "pyg": "torch-geometric"}[framework])
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -42,7 +51,7 @@ def open_case(framework: str, folder: str, settings: dict[str, Any], threads: in
         "import_s": import_s,
         "read_s": time.perf_counter() - start,
         "variants": fitting,
-        "features": {name: state.variants[name].features for name in fitting},
+        "features": features,
         "versions": versions,
         "device": device,
     }
@@ -67,6 +76,26 @@ def build_model(variant: str, seed: int) -> Answer:
 def epochs(count: int) -> Answer:
     """Trains `count` epochs; seconds of each."""
     return {"epochs": [state.trainer.epoch() for _ in range(count)]}
+
+
+def build_minibatches(seed: int) -> Answer:
+    """The graph as samplers read it, and the model."""
+    seed_all(seed)
+    before = process_peak_bytes()
+    start = time.perf_counter()
+    state.minibatches = MinibatchTrainer(state.framework, state.graph, state.settings)
+    return {"params": state.minibatches.params, "build_s": time.perf_counter() - start, "peak_before_bytes": before}
+
+
+def load_batches(variant: str) -> Answer:
+    """Starts a loader."""
+    state.minibatches.load(variant)
+    return {}
+
+
+def batches(count: int) -> Answer:
+    """Trains on `count` batches; seconds of each, and of waiting for it."""
+    return {"batches": [state.minibatches.batch() for _ in range(count)]}
 
 
 def train(target_f1: float) -> Answer:
@@ -95,4 +124,15 @@ def seed_all(seed: int) -> None:
 state = State()
 
 if __name__ == "__main__":
-    serve({"open": open_case, "build": build_model, "epochs": epochs, "train": train, "memory": memory})
+    serve(
+        {
+            "open": open_case,
+            "build": build_model,
+            "epochs": epochs,
+            "build_minibatches": build_minibatches,
+            "load_batches": load_batches,
+            "batches": batches,
+            "train": train,
+            "memory": memory,
+        }
+    )

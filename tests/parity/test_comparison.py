@@ -1,16 +1,28 @@
 """The comparison's own parts: the neutral folder, resuming, the check for slower cells, the tables."""
 
+import json
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from bench.compare import cut_off
+from bench.comparison.cases import ROOT
+from bench.comparison.environment import peers_python
 from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
+from bench.comparison.lines import count, user_lines
 from bench.comparison.protocol import Worker, WorkerError
-from bench.comparison.report import BEGIN, END, write_tables
+from bench.comparison.report import BEGIN, END, minibatch_table, write_tables
 from bench.comparison.results import Results, slower, spread
+
+
+def bench_compare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench.compare", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
 
 HEADER = {"machine": {}, "settings": {"quick": True}, "commit": "", "missing": {}}
 
@@ -108,3 +120,123 @@ def test_a_worker_that_hangs_or_dies_is_an_error(tmp_path):
     with pytest.raises(WorkerError, match="status 3"):
         dead.ask("open", timeout_s=30)
     dead.close()
+
+
+def test_a_slower_mini_batch_is_flagged():
+    def cell(ms):
+        return {"c-mag": {"jhgnn": {"modes": {"ahead": {"batch_ms": ms, "spread": 0.02}, "in turn": {"failed": "x"}}}}}
+
+    assert slower(cell(1.05), cell(1.0)) == []
+    assert slower(cell(1.5), cell(1.0)) == ["c-mag jhgnn: 1.50 ms a batch ahead, 1.00 before (+50%, noise 10%)"]
+
+
+def test_mini_batches_have_a_table_of_their_own():
+    mode = {"batch_ms": 100.0, "spread": 0.1, "targets_per_s": 10240.0, "wait_share": 0.25}
+    ours = {"variant": "ahead", "modes": {"in turn": mode | {"wait_share": 0.5}, "ahead": mode}}
+    cells = {"rgcn-mag": {"jhgnn": ours | {"process_peak_bytes": 2**30}, "dgl": {"missing": "no wheel"}}}
+    table = minibatch_table(cells)
+    assert "| rgcn-mag | jhgnn | 100 | 50% | ahead | 100 ± 10 | 25% | 10,240 | 1,024 |" in table
+    assert "| rgcn-mag | DGL | no wheel |" in table
+
+
+SOURCE = '''"""Doc."""
+
+import numpy as np
+import unused
+from bench.other import helper
+
+WIDTH = 4
+
+
+@decorated
+def used(x):
+    """Two
+    lines."""
+    # a comment
+
+    return np.tanh(x) * WIDTH
+
+
+def elsewhere(x):
+    return used(x)
+
+
+def root(x):
+    return used(x)
+'''
+
+
+def test_lines_of_user_code_by_hand():
+    # root: 2; used: decorator, def, return; WIDTH; import numpy
+    assert count({"a": SOURCE}, ["root"]) == 7
+    with pytest.raises(KeyError):
+        count({"a": SOURCE}, ["absent"])
+
+
+def test_lines_of_every_framework():
+    for model in ("han", "rgcn", "rgat"):
+        ours, *peers = (user_lines(framework, model) for framework in ("jhgnn", "dgl", "pyg"))
+        assert 3 < ours < min(peers)
+        assert max(peers) < 400
+
+
+CELL = {"variant": "auto", "epoch_ms": 1.0, "spread": 0.0, "first_epoch_s": 1.0}
+
+
+@pytest.mark.parametrize(("now_ms", "code"), [(1.02, 0), (2.0, 1)])
+def test_check_ends_with_1_where_a_cell_became_slower(now_ms, code, tmp_path):
+    before, now = tmp_path / "before.json", tmp_path / "now.json"
+    before.write_text(json.dumps({"cells": {"han-acm": {"jhgnn": CELL}}, "complete": True}))
+    now.write_text(json.dumps({"cells": {"han-acm": {"jhgnn": CELL | {"epoch_ms": now_ms}}}, "complete": True}))
+    done = bench_compare("--check", "--output", str(now), "--against", str(before))
+    assert done.returncode == code, done.stderr
+    assert ("han-acm jhgnn: 2.00 ms an epoch, 1.00 before" in done.stdout) == (code == 1)
+
+
+def test_check_without_an_earlier_run(tmp_path):
+    path = tmp_path / "now.json"
+    path.write_text(json.dumps({"cells": {"han-acm": {"jhgnn": CELL}}, "complete": True}))
+    done = bench_compare("--check", "--output", str(path))
+    assert done.returncode == 2
+    assert "no earlier run to compare with" in done.stderr
+
+
+def test_an_unknown_case(tmp_path):
+    done = bench_compare("--cases", "han-cora", "--output", str(tmp_path / "r.json"))
+    assert done.returncode == 2
+    assert "han-cora: unknown" in done.stderr
+
+
+@pytest.mark.slow
+def test_killed_half_way_it_resumes_and_keeps_what_it_had(tmp_path):
+    """A real SIGKILL after the first of two cases; the second run measures only the other one."""
+    if not peers_python().exists():
+        pytest.skip("no peers; `make compare` creates them")
+    output, page = tmp_path / "r.json", tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(f"{BEGIN}\n{END}\n")
+    arguments = ["--quick", "--cases", "rgcn-acm", "rgcn-imdb", "--output", str(output), "--page", str(page)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.compare", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    end = time.monotonic() + 400
+    while time.monotonic() < end and process.poll() is None:
+        if output.exists() and json.loads(output.read_text())["cells"]:
+            break
+        time.sleep(0.2)
+    process.kill()
+    process.wait(30)
+    first = json.loads(output.read_text())
+    assert list(first["cells"]) == ["rgcn-acm"]
+    assert not first["complete"]
+    done = bench_compare(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "resumed: 1 of 2 cases are done" in done.stdout
+    second = json.loads(output.read_text())
+    assert second["cells"]["rgcn-acm"] == first["cells"]["rgcn-acm"]
+    assert list(second["cells"]) == ["rgcn-acm", "rgcn-imdb"]
+    assert second["complete"]
+    assert "| rgcn-imdb |" in page.read_text()

@@ -1,0 +1,120 @@
+"""Mini-batches in DGL: `NeighborSampler` and `RandomWalkNeighborSampler` under `DataLoader`, blocks for layers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dgl
+import torch
+from dgl.dataloading import DataLoader, NeighborSampler
+from dgl.nn.pytorch import GATConv
+from torch import Tensor, nn
+
+from bench.comparison.graph_folder import PlainGraph
+from bench.peers.dgl_models import RGAT, RGCN, heterograph
+from bench.peers.shared import ACTIVATIONS, Relational, SampledInputs, SemanticAttention, drop
+
+
+class MetapathWalks:
+    """HAN's sampler as in DGL's example: the most visited ends of random walks along each metapath."""
+
+    def __init__(self, whole: dgl.DGLGraph, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
+        self.samplers = []
+        for steps in graph.metapaths.values():
+            path = [(graph.relations[step][0], f"r{step}", graph.relations[step][2]) for step in steps]
+            self.samplers.append(
+                dgl.sampling.RandomWalkNeighborSampler(whole, 1, 0.0, settings["walks"], settings["fan_out"][0], path)
+            )
+        self.target = graph.target
+
+    def sample(self, whole: dgl.DGLGraph, seeds: Tensor) -> tuple[dict[str, Tensor], Tensor, list[dgl.DGLGraph]]:
+        seeds = seeds[self.target] if isinstance(seeds, Mapping) else seeds
+        blocks = [dgl.to_block(sampler(seeds), seeds) for sampler in self.samplers]
+        return {}, seeds, blocks
+
+
+class WalkedHAN(nn.Module):
+    """A GATConv a metapath on its block, and semantic attention over the batch's targets."""
+
+    def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        hidden, heads = settings["hidden"], settings["heads"]
+        self.target, self.feature_dropout = graph.target, settings["feature_dropout"]
+        self.inputs = SampledInputs([graph.target], graph, hidden)
+        self.gats = nn.ModuleList(
+            GATConv(
+                self.inputs.widths[graph.target],
+                hidden // heads,
+                heads,
+                attn_drop=settings["attention_dropout"],
+                negative_slope=settings["negative_slope"],
+                activation=ACTIVATIONS[settings["activation"]],
+                allow_zero_in_degree=True,
+            )
+            for _ in graph.metapaths
+        )
+        self.fusion = SemanticAttention(hidden, settings["semantic_hidden"])
+        self.classifier = nn.Linear(hidden, graph.num_classes)
+
+    def forward(self, blocks: list[dgl.DGLGraph], _: Mapping[str, Tensor]) -> Tensor:
+        z = []
+        for gat, block in zip(self.gats, blocks, strict=True):
+            x = self.inputs({self.target: block.srcdata[dgl.NID]})[self.target]
+            z.append(gat(block, drop(x, self.feature_dropout, self.training)).flatten(1))
+        return self.classifier(self.fusion(torch.stack(z, dim=1)))
+
+
+class OnBlocks(Relational):
+    """The full-batch layers on blocks: a type's first rows are those of the block's targets; features are by ids."""
+
+    def forward(self, graphs: Any, features: Mapping[str, Tensor]) -> Tensor:
+        rows = self.inputs(features)
+        rows = {t: drop(x, self.settings["feature_dropout"], self.training) for t, x in rows.items()}
+        for index, (conv, own, block) in enumerate(zip(self.convs, self.own, graphs, strict=True)):
+            if index:
+                rows = {t: drop(x, self.settings["dropout"], self.training) for t, x in rows.items()}
+            targets = {t: rows[t][: block.num_dst_nodes(t)] for t in own.linear}
+            rows = own(conv(block, (rows, targets)), targets)
+        return self.classifier(rows[self.target])
+
+
+class SampledRGCN(OnBlocks, RGCN):
+    """HeteroGraphConv of GraphConv on blocks."""
+
+
+class SampledRGAT(OnBlocks, RGAT):
+    """HeteroGraphConv of GATConv on blocks."""
+
+
+MODELS = {"han": WalkedHAN, "rgcn": SampledRGCN, "rgat": SampledRGAT}
+
+
+Sampled = tuple[dgl.DGLGraph, PlainGraph]
+
+
+def prepare(graph: PlainGraph, settings: Mapping[str, Any]) -> Sampled:
+    """The graph with its formats built."""
+    whole = heterograph(graph).formats(["csc", "csr"] if settings["name"] == "han" else ["csc"])
+    whole.create_formats_()
+    return whole, graph
+
+
+def loader(
+    sampled: Sampled, train_ids: Tensor, settings: Mapping[str, Any], num_workers: int
+) -> Iterator[tuple[list[dgl.DGLGraph], dict[str, Tensor], Tensor]]:
+    """Blocks, ids of the input rows, and target ids of each batch, without end."""
+    whole, graph = sampled
+    if settings["name"] == "han":
+        sampler: Any = MetapathWalks(whole, graph, settings)
+    else:
+        sampler = NeighborSampler(settings["fan_out"][::-1])
+    batches = DataLoader(
+        whole,
+        {graph.target: train_ids},
+        sampler,
+        batch_size=settings["batch_size"],
+        shuffle=True,
+        num_workers=num_workers,
+    )
+    while True:
+        for inputs, outputs, blocks in batches:
+            yield blocks, inputs, outputs[graph.target] if isinstance(outputs, Mapping) else outputs
