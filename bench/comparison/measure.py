@@ -5,6 +5,7 @@ import os
 import statistics
 import sys
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,18 +72,19 @@ class Bench:
     def __init__(self, case: Case, folder: Path, clock: Clock, threads: int) -> None:
         self.case, self.clock, self.threads = case, clock, threads
         shared = case in MINIBATCH_CASES
+        sharing = MINIBATCH_CASES if shared else (case,)
+        key = zlib.crc32("".join(to_toml(recipe(each)) for each in sharing).encode())  # another recipe, another folder
         name = (case.dataset if shared else case.name) + ("" if is_real(case.dataset) else "-synthetic")
-        self.folder = folder / name
+        self.folder = folder / f"{name}-{key:08x}"
         self.log = folder / f"{case.name}.log"
         config, described = recipe(case), self.folder / f"settings-{case.model}.json"
         if not described.exists():
             graph = read_dataset(case.dataset)
-            for each in MINIBATCH_CASES if shared else [case]:
-                text = json.dumps(settings(graph, recipe(each)))
-                self.folder.mkdir(parents=True, exist_ok=True)
-                (self.folder / f"settings-{each.model}.json").write_text(text, encoding="utf-8")
             # Metapaths are HAN's; the other models do not read them.
             export(graph, recipe(Case("han", case.dataset)) if shared else config, self.folder)
+            for each in sharing:  # after the graph, so that a folder with settings is whole
+                text = json.dumps(settings(graph, recipe(each)))
+                (self.folder / f"settings-{each.model}.json").write_text(text, encoding="utf-8")
         self.settings: dict[str, Any] = json.loads(described.read_text(encoding="utf-8"))
         self.recipe = self.folder / f"recipe-{case.model}.toml"
         self.recipe.write_text(to_toml(config), encoding="utf-8")
