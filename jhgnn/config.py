@@ -316,6 +316,10 @@ class Config:
             )
         if self.training.memory_budget:
             raise InputError("training.memory_budget chooses for node classification; for links set training.remat")
+        if self.training.label_smoothing:
+            raise InputError("training.label_smoothing spreads a class over others; links have none: leave it out")
+        if not self.data.validation:
+            raise InputError("data.validation = false is for classes; links that validate never train: leave it out")
         if task.encoder == "none" and (task.exclude_targets or task.skip):
             raise InputError("task.exclude_targets and task.skip are about message passing; task.encoder is 'none'")
         if task.exclude_targets and model.name != "rgcn":
@@ -363,8 +367,8 @@ class Config:
             raise InputError(f"sampling.walks = {sampling.walks}: walks are HAN's; set it to 0 for {model.name!r}")
         if sampling.evaluation == "layerwise" and sampling.walks:
             raise InputError(
-                f"sampling.evaluation = 'layerwise' reads whole metapath graphs, which sampling.walks = {sampling.walks}"
-                " does without: use 'sampled'"
+                "sampling.evaluation = 'layerwise' reads whole metapath graphs, which"
+                f" sampling.walks = {sampling.walks} does without: use 'sampled'"
             )
         if sampling.side == "device" and sampling.features == "host":
             raise InputError(
