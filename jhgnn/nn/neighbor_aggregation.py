@@ -98,7 +98,7 @@ class AttentionAggregation(nnx.Module):
             z_nhd = z.reshape(-1, self.heads, self.head_width)
             if isinstance(graph, NeighborTable):
                 out = fanout_attention.neighbor_attention(
-                    graph, z_nhd, logit_src, logit_dst, seed, self.negative_slope, rate, recompute.of_edges()
+                    graph, z_nhd, logit_src, logit_dst, seed, self.negative_slope, rate, recompute.of_attention()
                 )
             else:
                 out = neighbor_attention(
@@ -110,6 +110,6 @@ class AttentionAggregation(nnx.Module):
                     dropout_rate=rate,
                     dropout_seed=seed,
                     implementation=implementation,
-                    recompute=recompute.of_edges(),
+                    recompute=recompute.of_attention(),
                 )
             return border(out.reshape(graph.num_targets, -1), "na_out")

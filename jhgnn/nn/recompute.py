@@ -1,8 +1,8 @@
 """What a layer keeps for its backward pass and what the backward pass recomputes: `training.remat` while tracing.
 
 Each layer is one `jax.checkpoint` with a policy over the names that stages set, so that a layer's recomputation waits
-for its gradient, and one layer at a time is there twice. Within it neighbor attention recomputes what has the size of
-the edges one semantic graph at a time (`recompute=True` of `jhgnn.ops.neighbor_attention`).
+for its gradient, and one layer at a time is there twice. Within it neighbor attention recomputes by itself, one
+semantic graph at a time (`recompute` of `jhgnn.ops.neighbor_attention`).
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import jax
 from jax.ad_checkpoint import checkpoint_policies as policies
 
+from jhgnn.ops.neighbor_attention import Recompute
 from jhgnn.remat_text import EDGE_NAMES, STAGE_OUTPUTS, kept_names
 
 Result = TypeVar("Result")
@@ -35,10 +36,21 @@ def layer(function: Callable[[], Result]) -> Result:
     return function() if remat in ("none", "na") else jax.checkpoint(function, policy=_policy(remat))()
 
 
-def of_edges() -> bool:
-    """Whether neighbor attention recomputes what has the size of the edges."""
-    remat = _remat.get()
-    return remat != "none" and not set(kept_names(remat)) & set(EDGE_NAMES)
+def of_attention() -> Recompute:
+    """What neighbor attention recomputes of itself."""
+    return _of_attention(_remat.get())
+
+
+def without_gradient(remat: str) -> str:
+    """The policy that a forward pass alone follows: it keeps nothing, so how edges are summed is all that matters."""
+    return "none" if _of_attention(remat) == "nothing" else "na"
+
+
+def _of_attention(remat: str) -> Recompute:
+    kept = set(kept_names(remat))
+    if remat == "none" or kept & set(EDGE_NAMES):
+        return "nothing"
+    return "edges" if remat == "na" or "na_stats" in kept else "everything"
 
 
 def _policy(remat: str) -> Callable[..., Any]:
@@ -47,8 +59,9 @@ def _policy(remat: str) -> Callable[..., Any]:
     if remat == "stage":
         return policies.save_only_these_names(*STAGE_OUTPUTS)
     if remat == "dots":
-        # A sparse projection is no dot of XLA's, but a product all the same.
-        return policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("fp_out"))
+        # Sparse projections and weighted sums of neighbours are no dots of XLA's, but products all the same.
+        products = policies.save_only_these_names("fp_out", "na_out")
+        return policies.save_from_both_policies(policies.dots_saveable, products)
     if remat == "offload":
         return policies.save_and_offload_only_these_names(
             names_which_can_be_saved=[],

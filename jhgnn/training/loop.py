@@ -15,6 +15,7 @@ from flax import nnx
 
 from jhgnn.config import Config
 from jhgnn.errors import InputError
+from jhgnn.nn.recompute import without_gradient
 from jhgnn.training import diagnosis
 from jhgnn.training.checkpoint import CheckpointStore, Progress
 from jhgnn.training.interrupt import StopRequest
@@ -88,7 +89,7 @@ def lower_evaluation(problem: Problem, config: Config) -> jax.stages.Lowered:
     """Traces the evaluation."""
     structure = model_structure(config.model, problem.spec)
     return lower_ahead(
-        functools.partial(evaluate, structure, remat=config.training.remat),
+        functools.partial(evaluate, structure, remat=without_gradient(config.training.remat)),
         (abstract_params(config.model, problem.spec), problem.inputs, problem.labels, dict(problem.splits)),
     )
 

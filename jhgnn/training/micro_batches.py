@@ -41,7 +41,7 @@ def cut(share: "Share", parts: int) -> tuple[Any, Callable[[Any], "Share"]]:
         assert share.seeds is not None
         seeds = share.seeds.reshape(parts, -1)
         return seeds, lambda own: share.__class__(None, {}, own, share.draw, share.votes)
-    return (share.blocks, dict(share.features)), lambda own: share.__class__(*own, None, None, share.votes)
+    return (share.blocks, dict(share.features)), lambda own: share.__class__(own[0], own[1], None, None, share.votes)
 
 
 def sums_of_parts(

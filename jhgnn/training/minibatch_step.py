@@ -19,7 +19,7 @@ from jhgnn.graph.sampled import SampledBlocks
 from jhgnn.graph.semantic_graph import Csr
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.models.inputs import SampledInputs
-from jhgnn.nn.recompute import recomputing
+from jhgnn.nn.recompute import recomputing, without_gradient
 from jhgnn.nn.stage import stage
 from jhgnn.sampling.device import sample_on_device
 from jhgnn.sampling.plan import Capacities, SamplingPlan
@@ -203,7 +203,8 @@ class BatchProgram:
     def _logits(
         self, on_rows: Params, inputs: SampledInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]
     ) -> jax.Array:
-        with recomputing(self.config.training.remat):
+        remat = self.config.training.remat
+        with recomputing(without_gradient(remat) if step_seed is None else remat):
             model: Any = nnx.merge(self.structure, on_rows)
             return model(inputs, step_seed, *([means] if means else [])).logits
 

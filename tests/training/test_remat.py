@@ -92,7 +92,7 @@ def test_gradients_are_those_of_keeping_everything(policy):
     assert_close(of_policy(policy)[1], expected)
 
 
-PEAKS = {"none": 21.70, "na": 9.11, "dots": 9.12, "stage": 9.11, "full": 9.12, "fp_out,na_weights": 21.70}
+PEAKS = {"none": 21.70, "na": 9.11, "dots": 9.11, "stage": 9.11, "full": 9.12, "fp_out,na_weights": 21.70}
 """Temporary memory in `EDGE_ARRAY`s, as JAX 0.10.2 compiles it; an array of one head alone would add half a unit."""
 
 

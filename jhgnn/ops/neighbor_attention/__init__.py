@@ -1,6 +1,8 @@
 """neighbor_attention: edge softmax over a target's neighbours, then the weighted sum, for several heads at once."""
 
+import functools
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +11,10 @@ from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops.neighbor_attention import dense, native, segment
 from jhgnn.ops.neighbor_attention.choose import choose
 
-__all__ = ["IMPLEMENTATIONS", "VIEWS", "choose", "neighbor_attention"]
+__all__ = ["IMPLEMENTATIONS", "VIEWS", "Recompute", "choose", "neighbor_attention"]
 
 Implementation = Callable[..., jax.Array]
+Recompute = Literal["nothing", "edges", "everything"]
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "segment": segment.neighbor_attention,
@@ -32,7 +35,7 @@ def neighbor_attention(
     dropout_rate: float = 0.0,
     dropout_seed: jax.Array | None = None,
     implementation: str,
-    recompute: bool = False,
+    recompute: Recompute = "nothing",
 ) -> jax.Array:
     """Attention-weighted sum of the senders' rows over each target's in-edges (the NA stage of HAN and R-GAT).
 
@@ -49,7 +52,8 @@ def neighbor_attention(
         dropout_rate: in [0, 1); 0 needs no seed.
         dropout_seed: uint32 scalar.
         implementation: a key of `IMPLEMENTATIONS`; `choose` picks one.
-        recompute: keep nothing of the edges' size for the backward pass; `dense` and `native` never do.
+        recompute: what the backward pass computes again instead of keeping it: `edges`, what has their size, which
+            `dense` and `native` never keep; or `everything` but the arguments.
 
     Returns:
         `[num_targets, heads, width]` in z's dtype; zeros for targets without in-edges.
@@ -78,7 +82,11 @@ def neighbor_attention(
     if dropout_rate > 0.0 and dropout_seed is None:
         raise ValueError(f"dropout_rate {dropout_rate} needs a dropout_seed")
     seed = jnp.zeros((), jnp.uint32) if dropout_seed is None else dropout_seed
-    options = {"recompute": recompute} if implementation == "segment" else {}
-    return IMPLEMENTATIONS[implementation](
-        graph, z, logit_src, logit_dst, seed, negative_slope, dropout_rate, **options
+    attend: Implementation = functools.partial(
+        IMPLEMENTATIONS[implementation], negative_slope=negative_slope, dropout_rate=dropout_rate
     )
+    if implementation == "segment" and recompute != "nothing":
+        attend = functools.partial(attend, recompute=True)
+    elif implementation == "native" and recompute == "everything":
+        attend = jax.checkpoint(attend)
+    return attend(graph, z, logit_src, logit_dst, seed)

@@ -24,7 +24,7 @@ def neighbor_attention(
     seed: jax.Array,
     negative_slope: float,
     dropout_rate: float,
-    recompute: bool = False,
+    recompute: str = "nothing",
 ) -> jax.Array:
     """Attention over each target's sampled neighbours, as `jhgnn.ops.neighbor_attention` has it over all of them.
 
@@ -38,7 +38,8 @@ def neighbor_attention(
         seed: uint32 scalar, of the dropout.
         negative_slope: of the LeakyReLU.
         dropout_rate: in [0, 1).
-        recompute: keep no `[table.num_targets, table.width, heads]` array for the backward pass.
+        recompute: `nothing`, `edges` (no `[table.num_targets, table.width, heads]` array is kept for the backward pass;
+            the native kernel never does) or `everything`.
 
     Returns:
         `[table.num_targets, heads, width]` in z's dtype; zeros for targets without neighbours and for padding slots.
@@ -55,8 +56,9 @@ def neighbor_attention(
             " [sources, heads], [targets, heads]"
         )
     attend = functools.partial(_attend, table, negative_slope=negative_slope, dropout_rate=dropout_rate)
-    fused = table.edges is not None and dropout_rate == 0.0  # and keeps nothing of the edges' size anyway
-    return (jax.checkpoint(attend) if recompute and not fused else attend)(z, logit_src, logit_dst, seed)
+    fused = table.edges is not None and dropout_rate == 0.0
+    wrapped = recompute == "everything" or (recompute == "edges" and not fused)
+    return (jax.checkpoint(attend) if wrapped else attend)(z, logit_src, logit_dst, seed)
 
 
 def _attend(
