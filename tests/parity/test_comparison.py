@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench import compare
 from bench.compare import cut_off
+from bench.comparison import measure
 from bench.comparison.cases import ROOT
 from bench.comparison.environment import peers_python
 from bench.comparison.f1 import f1_scores
@@ -17,6 +20,7 @@ from bench.comparison.lines import count, user_lines
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.report import BEGIN, END, minibatch_table, write_tables
 from bench.comparison.results import Results, slower, spread
+from tests.models.heterographs import academic
 
 
 def bench_compare(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -240,3 +244,67 @@ def test_killed_half_way_it_resumes_and_keeps_what_it_had(tmp_path):
     assert list(second["cells"]) == ["rgcn-acm", "rgcn-imdb"]
     assert second["complete"]
     assert "| rgcn-imdb |" in page.read_text()
+
+
+STAND_IN = """
+import sys
+from bench.comparison.protocol import serve
+
+def batch(**_):
+    return {"batch_s": 1e-3, "wait_s": 2e-4, "loss": 1.0, "targets": 8}
+
+serve({
+    "open": lambda framework, settings, **_: {
+        "import_s": 0.1, "read_s": 0.1, "versions": {framework: "1"}, "device": "cpu", "features": FEATURES,
+        "variants": ["in turn", "ahead"] if settings["batch_size"] else list(FEATURES)},
+    "build": lambda **_: {"sgb_s": 0.1, "params": 1, "peak_before_bytes": 1},
+    "epochs": lambda count: {"epochs": [
+        {"epoch_s": 1e-3, "forward_s": 4e-4, "backward_s": 5e-4, "update_s": 1e-4}] * count},
+    "forward": lambda count: {"forward_s": [4e-4] * count},
+    "build_minibatches": lambda seed: {"build_s": 0.1, "params": 1, "peak_before_bytes": 1},
+    "load_batches": lambda variant: {},
+    "batches": lambda count: {"batches": [batch() for _ in range(count)]},
+    "train": lambda target_f1: {"test_micro_f1": 0.9, "test_macro_f1": 0.9, "best_epoch": 3, "epochs": 9,
+                                "epochs_to_target": 2},
+    "memory": lambda: {"process_peak_bytes": 2**20, "device_peak_bytes": 0},
+})
+"""
+FEATURES = dict.fromkeys(("auto", "in turn", "ahead", "one way"), "sparse") | {"dense features": "dense"}
+
+
+def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
+    """Stand-ins for all frameworks: every kind of cell is measured, stored, resumed and drawn."""
+    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
+    monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr(measure, "peers_python", lambda: Path(sys.executable))
+    monkeypatch.setattr(compare, "create_peers", list)
+    monkeypatch.setattr(compare, "missing", lambda peer: "")
+    monkeypatch.setattr(compare, "is_real", lambda dataset: True)
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    code = STAND_IN.replace("FEATURES", repr(FEATURES))
+
+    def stand_in(command, root, environment, log):
+        return Worker([sys.executable, "-c", code], ROOT, environment, log)
+
+    monkeypatch.setattr(measure, "Worker", stand_in)
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(f"{BEGIN}\n{END}\n")
+    arguments = ["bench.compare", "--cases", "rgcn-acm", "rgcn-mag", "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "r.json"), "--page", str(page)])
+    assert compare.main() == 0
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert data["complete"]
+    assert data["cells"]["rgcn-acm"].keys() >= {"jhgnn", "dgl", "pyg"}
+    assert data["cells"]["rgcn-acm"]["jhgnn"].keys() >= {"epoch_ms", "forward_ms", "cold_s", "start_s", "sgb_s"}
+    assert data["cells"]["rgcn-mag"]["pyg"]["modes"].keys() == {"in turn", "ahead"}
+    assert data["accuracy"]["rgcn-acm"]["pyg"].keys() == {"0", "1"}
+    text = page.read_text()
+    for heading in (
+        *("Full-batch epoch", "dense features on every side", "Forward and backward", "First epoch", "Semantic graph"),
+        *("Memory", "From the command to reading", "Cold start", "Mini-batches", "Lines of user code"),
+        *("Test micro-F1 over seeds", "Time to the target accuracy", "Variants tried"),
+    ):
+        assert f"### {heading}" in text or f"### Epoch with {heading}" in text, heading
+    assert "90.00 ± 0.00 (2)" in text
+    assert (page.parent / "images" / "comparison-epochs.png").exists()
