@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="batches after two to warm up")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "contention.json")
     options = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         graph = generate("mag", scale=options.scale)
         folder = str(save_graph(graph, Path(temporary) / "mag"))
