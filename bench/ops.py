@@ -30,6 +30,7 @@ from bench.semantic_graph_build import DATA_ROOT, read_graphs
 from jhgnn import native
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.huge_pages import restart_on_huge_pages
 from jhgnn.ops import neighbor_attention, neighbor_mean, sparse_matmul
 
 ROOT = Path(__file__).parents[1]
@@ -389,4 +390,5 @@ def _merged(path: Path, rows: list[dict[str, object]]) -> list[dict[str, object]
 
 
 if __name__ == "__main__":
+    restart_on_huge_pages()
     main()

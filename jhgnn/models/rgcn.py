@@ -20,13 +20,15 @@ from jhgnn.nn.stage import stage
 from jhgnn.ops.neighbor_sum import neighbor_sum
 
 SELF = "self"
+CALL_OPERATIONS = 1_000_000
+"""What one more matmul costs to call, in operations: about 10 us."""
 
 
 class RGCNLayer(nnx.Module):
     """FP, mean NA and sum SF over one layer's relations.
 
-    A mean and a projection may change places. Sampled tables whose rows are few are aggregated first, so that nothing
-    is projected but what receivers need; so are relations that come stacked, where there are bases: one weighted sum a
+    A mean and a projection may change places. A relation with fewer receivers than senders is aggregated first, so that
+    only what receivers need is projected; so are relations that come stacked, where there are bases: one weighted sum a
     basis over all their edges, and one matmul, instead of a projection of every node for every relation.
     """
 
@@ -44,7 +46,7 @@ class RGCNLayer(nnx.Module):
         self.plan = nnx.static(plan)
         self.implementations = nnx.static({name: spec.implementations[name] for name in plan.relations})
         self.sparse_implementation = spec.sparse_implementation
-        self.dtype = jnp.dtype(config.dtype)
+        self.dtype, self.hidden = jnp.dtype(config.dtype), config.hidden
         projections, fusions = {}, {}
         for node_type in plan.reads:
             names = plan.out_of(node_type) + ([SELF] if config.self_loop and node_type in plan.makes else [])
@@ -66,7 +68,7 @@ class RGCNLayer(nnx.Module):
             for name, relation in self.plan.relations.items()
             if name in block.graphs
             and relation.source in rows
-            and _aggregates_first(block.graphs[name], rows[relation.source])
+            and aggregates_first(block.graphs[name], rows[relation.source], self.hidden)
         }
         late |= {name for stack in block.stacks.values() for name in stack.relations}
         z: dict[str, dict[str, jax.Array]] = {}
@@ -154,9 +156,16 @@ class RGCN(RelationalModel):
         super().__init__(RGCNLayer, config, spec, reads_targets=config.self_loop or config.residual, rngs=rngs)
 
 
-def _aggregates_first(graph: SemanticGraph | NeighborTable, x: Rows) -> bool:
-    """Whether a mean is taken before its projection: of a sampled table with at most half as many rows as senders.
+def aggregates_first(graph: SemanticGraph | NeighborTable, x: Rows, out_width: int) -> bool:
+    """Whether a mean is taken before its projection, which it commutes with: where that is less work.
 
-    A batch of the MAG recipe projects 32,064 rows instead of 482,816; a whole graph's matmul serves several relations.
+    A projection of receivers instead of senders saves two operations a row and weight; edges that are wider by it cost
+    eight operations for each more float that they gather. Sparse rows are projected first. A batch of the MAG recipe
+    projects 32,064 rows instead of 482,816; whole graphs: docs/decisions.md.
     """
-    return isinstance(graph, NeighborTable) and isinstance(x, jax.Array) and 2 * graph.num_targets <= graph.num_sources
+    if not isinstance(x, jax.Array):
+        return False
+    in_width = x.shape[1]
+    num_edges = graph.num_edges if isinstance(graph, SemanticGraph) else graph.num_targets * graph.width
+    saved = 2 * in_width * out_width * (graph.num_sources - graph.num_targets)
+    return saved > 8 * num_edges * (in_width - out_width) + CALL_OPERATIONS

@@ -10,7 +10,8 @@ import pytest
 
 from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.models import MODELS
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.models import MODELS, rgcn
 from jhgnn.models.relation_plan import plan_layers
 from jhgnn.training.problem import build_graphs, place
 from jhgnn.training.state import init_params, model_structure, param_names
@@ -174,6 +175,43 @@ def test_forward_is_the_definition(options):
     expected = (han if options["name"] == "han" else relational)(graph, config, params)
     logits = forward(problem, config, params).logits
     np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("options", [{}, {"bases": 2}, {"blocks": 4}, {"self_loop": False}], ids=str)
+def test_rgcn_aggregates_and_projects_in_either_order(options, monkeypatch):
+    graph, config = academic(), configured(name="rgcn", layers=3, **options)
+    problem, params = built(graph, config)
+    expected = relational(graph, config, params)
+    structure = model_structure(config.model, problem.spec)
+    gradients = []
+    for operations in (-(10**12), 10**12):  # every relation with dense rows aggregated first; none
+        monkeypatch.setattr(rgcn, "CALL_OPERATIONS", operations)
+
+        def loss(params):
+            logits = apply_model(structure, params, problem.inputs).logits
+            return (logits * jnp.sin(jnp.arange(logits.size, dtype=jnp.float32)).reshape(logits.shape)).sum(), logits
+
+        gradient, logits = jax.jit(jax.grad(loss, has_aux=True))(params)
+        np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
+        gradients.append(gradient)
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max() + 1e-12),
+        *gradients,
+    )
+
+
+def test_rgcn_aggregates_first_where_that_is_less_work():
+    wide = jnp.zeros((10_000, 64))
+    few, many = (
+        SemanticGraph.from_pairs(np.arange(100), np.arange(100), 10_000, targets, "r") for targets in (100, 10_000)
+    )
+    assert rgcn.aggregates_first(few, wide, 64)
+    assert not rgcn.aggregates_first(many, wide, 64)
+    heavy = SemanticGraph.from_pairs(np.zeros(10**6, int), np.arange(10**6) % 100, 10_000, 100, "r")
+    assert rgcn.aggregates_first(heavy, wide, 64)
+    assert not rgcn.aggregates_first(heavy, jnp.zeros((10_000, 128)), 64)  # would gather twice as much
+    small = SemanticGraph.from_pairs(np.arange(10), np.arange(10), 100, 10, "r")
+    assert not rgcn.aggregates_first(small, jnp.zeros((100, 64)), 64)
 
 
 def test_gcn_is_the_symmetrically_normalised_sum():
