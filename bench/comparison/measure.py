@@ -25,6 +25,7 @@ from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
 from jhgnn.config import to_toml
+from jhgnn.huge_pages import wanted_environment
 
 PEERS = ("dgl", "pyg")
 DEFAULT_VARIANTS = {
@@ -91,7 +92,7 @@ class Bench:
 
     def start(self, framework: str) -> tuple[Worker, dict[str, Any]]:
         """A worker that has read the graph, and what it said; `start_s` counts from the command."""
-        environment = {"OMP_NUM_THREADS": str(self.threads), "DGLBACKEND": "pytorch"}
+        environment = {"OMP_NUM_THREADS": str(self.threads), "DGLBACKEND": "pytorch"} | wanted_environment()
         if framework == "jhgnn":
             command = [sys.executable, "-m", "bench.comparison.jhgnn_worker"]
             extra: dict[str, Any] = {"recipe": str(self.recipe)}
