@@ -9,7 +9,7 @@ the streams (`XLA Ops`, `Steps`, ...) repeat the same time and are not counted.
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 PLANE = "/device:GPU:"
@@ -114,6 +114,15 @@ class DeviceReader:
                 details=details,
             )
         )
+
+
+def executions(kernels: Sequence[Kernel]) -> Counter[str]:
+    """How often each HLO op ran: one that launches several kernels counts by the least frequent of them."""
+    by_kernel: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in kernels:
+        if each.op != NO_OP:
+            by_kernel[each.op][each.name] += 1
+    return Counter({op: min(counts.values()) for op, counts in by_kernel.items()})
 
 
 def kernel_rows(kernels: list[Kernel], num_steps: int) -> list[dict[str, Any]]:

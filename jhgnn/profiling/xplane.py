@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 from jhgnn.errors import InputError
-from jhgnn.profiling.gpu import NO_OP, PLANE, STREAM, Copy, DeviceReader, Kernel
+from jhgnn.profiling.gpu import PLANE, STREAM, Copy, DeviceReader, Kernel, executions
 
 STEP = "train"
 HOST_PARTS = ("SAMPLE", "GATHER", "LOAD", "SYNC")
@@ -143,7 +143,7 @@ def _on_streams(trace: Trace, devices: DeviceReader) -> Trace:
         host=(*trace.host, *copies),
         busy=tuple(tuple(spans) for spans in streams.values()),
         open_ops=(),
-        executions=Counter(each.op for each in kernels if each.op != NO_OP),
+        executions=executions(kernels),
         modules=devices.modules,
         kernels=tuple(kernels),
         copies=tuple(devices.copies),

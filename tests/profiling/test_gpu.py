@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from jhgnn.errors import InputError
+from jhgnn.profiling.gpu import NO_OP, Kernel, executions
 from jhgnn.profiling.report import write_report
 from jhgnn.profiling.stages import analyse
 from tests.profiling import gpu_trace
@@ -46,6 +48,14 @@ def test_kernels_have_occupancy_launch_and_stage(profile):
     json.dumps(profile, allow_nan=False)
 
 
+def test_an_op_of_two_kernels_ran_as_often_as_either():
+    def launch(name, op):
+        return Kernel(name, op, "/device:GPU:0", "Stream #1", 0.0, 1.0, None, None, {})
+
+    launched = [launch("split", "dot.1"), launch("reduce", "dot.1"), launch("a", "b"), launch("a", "b")]
+    assert executions([*launched, launch("memset", NO_OP)]) == {"dot.1": 1, "b": 2}
+
+
 def test_the_report_shows_kernels_and_streams(profile, tmp_path):
     write_report(profile, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -54,7 +64,5 @@ def test_the_report_shows_kernels_and_streams(profile, tmp_path):
 
 
 def test_a_plane_without_streams_is_said(tmp_path):
-    from jhgnn.errors import InputError
-
     with pytest.raises(InputError, match="holds no op of any program"):
         analyse(gpu_trace.write(tmp_path / "trace", streams=False))
