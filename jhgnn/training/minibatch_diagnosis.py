@@ -3,19 +3,16 @@
 import dataclasses
 import functools
 import math
-from typing import Any
+from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 
-from jhgnn.nn.stage import stage
 from jhgnn.training import diagnosis
 from jhgnn.training.lazy_rows import tables_of, take, with_tables
+from jhgnn.training.micro_batches import cut
 from jhgnn.training.minibatch_step import BatchProgram, Resident, Share
-from jhgnn.training.objective import losses
 from jhgnn.training.parallel import local
 from jhgnn.training.state import Params, TrainState
-from jhgnn.training.step import apply_model, dropout_seed
 
 HINT = "lower training.learning_rate or set training.gradient_clip"
 
@@ -33,10 +30,8 @@ def explain_batch(program: BatchProgram, state: TrainState, resident: Resident, 
     bad = [*diagnosis.non_finite_leaves({"params": state.params, "features": jax.tree.map(local, share.features)})]
     if bad:
         return f"{where}; not finite before the step: {', '.join(bad[:3])}"
-    num_shares = len(jax.tree.leaves(share)[0].addressable_shards)
-    for number in range(num_shares):
-        own = jax.tree.map(functools.partial(_part, number), share)
-        objective = functools.partial(share_loss, program, state, resident, own)
+    for part in _parts(program, share):
+        objective = functools.partial(share_loss, program, state, resident, part)
         found = diagnosis.first_non_finite(objective, state.params)
         if found is None:
             found = diagnosis.first_non_finite(jax.grad(objective), state.params)
@@ -45,22 +40,15 @@ def explain_batch(program: BatchProgram, state: TrainState, resident: Resident, 
     return f"{where}; {HINT}"
 
 
-def share_loss(program: BatchProgram, state: TrainState, resident: Resident, share: Share, params: Params) -> Any:
-    """The loss that an update takes the gradient of, summed over one device's targets.
+def share_loss(program: BatchProgram, state: TrainState, resident: Resident, share: Share, params: Params) -> jax.Array:
+    """The loss that an update takes the gradient of, summed over the targets of one device, or of a part of its share.
 
-    It stands alone: what devices exchange within a layer (HAN's semantic attention) is left out.
+    It stands alone: what devices and parts exchange within a layer (HAN's semantic attention) is left out.
     """
-    inputs = dataclasses.replace(program._inputs(resident, share), axis=None)
-    seeds = inputs.blocks.frontier(0, program.target)
-    rows = {
-        name: take(table, inputs.blocks.nodes.get(name, jnp.zeros(0, jnp.int32)))
-        for name, table in tables_of(params).items()
-    }
-    output = apply_model(program.structure, with_tables(params, rows), inputs, dropout_seed(state))
-    with stage("LC", part="loss"):
-        labels = resident.labels.at[jnp.maximum(seeds, 0)].get(mode="promise_in_bounds")
-        each = losses(output.logits, labels, program.config.training.label_smoothing)
-        return jnp.where(seeds >= 0, each, 0.0).sum()
+    inputs = dataclasses.replace(program.inputs(resident, share), axis=None)
+    ids = program.touched(params, inputs)
+    rows = {name: take(table, ids[name]) for name, table in tables_of(params).items()}
+    return program.loss(with_tables(params, rows), state, resident, inputs)[0]
 
 
 def what_is_wrong(epoch: int, batch: int, step: int, loss: float) -> str:
@@ -69,5 +57,14 @@ def what_is_wrong(epoch: int, batch: int, step: int, loss: float) -> str:
     return f"epoch {epoch}, batch {batch} (step {step}): {what}"
 
 
-def _part(number: int, leaf: Any) -> Any:
-    return leaf.addressable_data(number)[0]
+def _parts(program: BatchProgram, share: Share) -> Iterator[Share]:
+    """What ran one after the other: the shares of this process's devices, in micro-batches where there are some."""
+    for number in range(len(jax.tree.leaves(share)[0].addressable_shards)):
+        own = jax.tree.map(lambda leaf, number=number: leaf.addressable_data(number)[0], share)
+        count = program.config.training.micro_batches
+        if count == 1:
+            yield own
+            continue
+        parts, share_of = cut(own, count)
+        for index in range(count):
+            yield share_of(jax.tree.map(lambda leaf, index=index: leaf[index], parts))
