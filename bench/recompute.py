@@ -91,7 +91,7 @@ def study(config: Config, options: argparse.Namespace) -> None:
         say(f"{name}: {sum(bool(cell.get('steps_s')) for cell in cells)} cells timed")
         measured: dict[str, dict[str, Any]] = {}
         for cell in cells:
-            if "refused" in cell:
+            if "refused" in cell or "not_run" in cell:
                 continue
             if cell["program"] not in measured:  # the same program once
                 measured[cell["program"]] = alone(config, cell, options.cell_steps, Path(folder))

@@ -13,6 +13,7 @@ from typing import Any
 
 from jhgnn.config import Config, OneLineParser, add_options, from_options, load_recipe, to_toml
 from jhgnn.errors import InputError
+from jhgnn.huge_pages import restart_on_huge_pages
 
 CACHE_DIR = Path("~/.cache/jhgnn/xla")
 
@@ -121,12 +122,12 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
     """Trains every seed and writes the summaries; the exit code. With `several`, in processes that have joined."""
     import jax
 
-    from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.planning.budget import within_budget
+    from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.training.interrupt import stop_on_signals
     from jhgnn.training.loop import check_resumable
-    from jhgnn.training.reporting import Say, draw_curves, write_json, write_text
     from jhgnn.training.remat import check_supported
+    from jhgnn.training.reporting import Say, draw_curves, write_json, write_text
     from jhgnn.training.summary import combine, print_summary, summarize
 
     prepare, compile_programs, train = ways_to_train(config)
@@ -141,16 +142,16 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
             write_text(folder / "recipe.toml", recorded(config))
         configure_jax()
         with withdrawn_on_bad_input(folder) if leads and not resume else contextlib.nullcontext():
-            problem = prepare(config)
             check_supported(config.training.remat)
+            problem = prepare(config)
             describe(say, problem, config, folder)
             fitted = within_budget(problem, config, say)
             programs = compile_programs(problem, fitted)
         summaries: list[dict[str, Any]] = []
         for seed in range(config.run.seed, config.run.seed + num_seeds):
             seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
-            seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
             trained = dataclasses.replace(fitted, run=seed_config.run)
+            seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
             if leads:
                 seed_folder.mkdir(exist_ok=True)
                 write_text(seed_folder / "recipe.toml", recorded(seed_config))
@@ -312,4 +313,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    restart_on_huge_pages()
     sys.exit(main())

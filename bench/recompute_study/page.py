@@ -55,6 +55,10 @@ def _section(each: dict[str, Any]) -> list[str]:
                 ", ".join(f"{stage} {num / MIB:,.1f}" for stage, num in sorted(kept.items())) or "-",
             ]
         )
+    for cell in each["cells"]:
+        if "not_run" in cell:
+            row = [cell["implementation"], cell["remat"], f"{cell['needed_bytes'] / MIB:,.0f}"]
+            rows.append([*row, f"{cell['temp_bytes'] / MIB:,.1f}", "-", "-", f"not run: {cell['not_run']}", "-", "-"])
     for cell in each["peers"]:
         if cell.get("steps_s"):
             growth = f"{peak_bytes(cell) / MIB:,.0f}"

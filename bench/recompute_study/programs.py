@@ -16,6 +16,7 @@ from bench.recompute_study.runner import Runner, problem_of, program_of
 from bench.recompute_study.variants import variant
 from jhgnn.config import load_recipe
 from jhgnn.errors import InputError
+from jhgnn.graph.memory_limit import readable_bytes
 from jhgnn.planning.analysis import analyse_compiled
 from jhgnn.planning.budget import Candidate, policies, resident_bytes
 from jhgnn.planning.time_model import predicted_s
@@ -26,6 +27,9 @@ from jhgnn.train import configure_jax
 from jhgnn.training.problem import read
 from jhgnn.training.reporting import write_text
 from jhgnn.training.step import Compiled
+
+MEMORY_SHARE = 0.6
+"""Of free memory that a step may take; larger ones are compiled and not run."""
 
 ROUNDS_S = 240.0
 """After which no further round begins; two are always run."""
@@ -67,9 +71,15 @@ def main() -> None:
             config = variant(base, implementation, remat)
             program = f"{implementation}-{program_of(problem, config)}"
             if program not in known:
-                runners[program] = runner = Runner(problem, config)
+                runner = Runner(problem, config)
                 known[program] = figures(runner, staying) | {"program": program}
-                runner.start()
+                free = available_bytes()
+                if known[program]["temp_bytes"] > MEMORY_SHARE * free:
+                    shown = f"{MEMORY_SHARE:.0%} of the {readable_bytes(free)} that were free"
+                    known[program]["not_run"] = f"its temporaries are over {shown}"
+                else:
+                    runners[program] = runner
+                    runner.start()
                 print(f"{implementation} {remat}: {runner.step.peak_temp_bytes / 2**20:,.1f} MiB", file=sys.stderr)
             cells.append({"implementation": implementation, "remat": remat, "steps_s": []} | known[program])
     _write(output, cells)
@@ -85,6 +95,12 @@ def main() -> None:
         for cell in cells:
             cell["steps_s"] = times.get(cell.get("program", ""), [])
         _write(output, cells)
+
+
+def available_bytes() -> int:
+    """Memory that could be taken now without pushing anything out."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
 def figures(runner: Runner, staying: int) -> dict[str, Any]:

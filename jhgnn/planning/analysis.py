@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -33,9 +35,20 @@ class Analysis:
         return self.temp_bytes + self.output_bytes - self.alias_bytes
 
 
-def analyse(lowered: jax.stages.Lowered) -> Analysis:
-    """Compiles a program that was traced, or reads what compiling it told before; nothing runs."""
-    file = _file(lowered)
+def analyse(programs: Sequence[jax.stages.Lowered]) -> list[Analysis]:
+    """Compiles programs that were traced, or reads what compiling them told before; nothing runs.
+
+    Equal programs are compiled once, and several at the same time, one a core.
+    """
+    digests = [_digest(lowered) for lowered in programs]
+    unique = dict(zip(digests, programs, strict=True))
+    with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="jhgnn-compile") as threads:
+        found = dict(zip(unique, threads.map(_analyse_one, unique, unique.values()), strict=True))
+    return [found[digest] for digest in digests]
+
+
+def _analyse_one(digest: str, lowered: jax.stages.Lowered) -> Analysis:
+    file = _file(digest)
     if file is not None and file.exists():
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
@@ -57,14 +70,16 @@ def analyse_compiled(compiled: jax.stages.Compiled) -> Analysis:
     return Analysis(**sizes, work=work(parse(compiled.as_text() or "")))
 
 
-def _file(lowered: jax.stages.Lowered) -> Path | None:
-    """Beside JAX's own compiled programs; None where JAX keeps none."""
-    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 - mypy does not know JAX's options
-    if not folder:
-        return None
+def _digest(lowered: jax.stages.Lowered) -> str:
     device = jax.local_devices()[0]
     built = native.instruction_set() if native.available() else "none"
     about = (_VERSION, jax.__version__, jax.lib.__version__, device.platform, device.device_kind, built)
     digest = hashlib.sha256(repr((*about, os.environ.get("XLA_FLAGS", ""))).encode())
     digest.update(lowered.as_text().encode())
-    return Path(folder) / "analyses" / f"{digest.hexdigest()}.json"
+    return digest.hexdigest()
+
+
+def _file(digest: str) -> Path | None:
+    """Beside JAX's own compiled programs; None where JAX keeps none."""
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 - mypy does not know JAX's options
+    return Path(folder) / "analyses" / f"{digest}.json" if folder else None

@@ -70,7 +70,7 @@ def policies() -> list[str]:
 
 def candidates(problem: Problem | MinibatchProblem, config: Config) -> list[Candidate]:
     """Every policy for the recipe's number of micro-batches, compiled; the recipe's budget and policy play no part."""
-    return list(_each_policy(problem, _with(config, memory_budget=0)))
+    return _each_policy(problem, _with(config, memory_budget=0))
 
 
 def fastest_that_fits(found: list[Candidate], budget_bytes: int) -> Candidate | None:
@@ -96,7 +96,7 @@ def within_budget(problem: Problem | MinibatchProblem, config: Config, say: Say)
         leanest = min(found, key=lambda each: each.needed_bytes).remat
         for parts in _cuts(config):
             cut = _with(config, memory_budget=0, micro_batches=parts)
-            lean = next(_each_policy(problem, cut, [leanest]))
+            (lean,) = _each_policy(problem, cut, [leanest])
             found.append(lean)
             if lean.needed_bytes <= budget:
                 found += _each_policy(problem, cut, [policy for policy in policies() if policy != leanest])
@@ -125,19 +125,23 @@ def resident_bytes(problem: Problem | MinibatchProblem, config: Config, layout: 
 
 def _each_policy(
     problem: Problem | MinibatchProblem, config: Config, chosen: list[str] | None = None
-) -> Iterator[Candidate]:
+) -> list[Candidate]:
     layout = lay_out(problem, config) if isinstance(problem, MinibatchProblem) else None
     staying = resident_bytes(problem, config, layout)
-    for remat in policies() if chosen is None else chosen:
-        own = _with(config, remat=remat)
+    remats = policies() if chosen is None else chosen
+    programs: list[jax.stages.Lowered] = []
+    for own in (_with(config, remat=remat) for remat in remats):
         if isinstance(problem, MinibatchProblem):
             assert layout is not None
-            step = analyse(lower_update(problem, own, layout))
-            evaluation = analyse(lower_batch_evaluation(problem, own, layout))
+            programs += (lower_update(problem, own, layout), lower_batch_evaluation(problem, own, layout))
         else:
-            step, evaluation = analyse(lower_step(problem, own)), analyse(lower_evaluation(problem, own))
+            programs += (lower_step(problem, own), lower_evaluation(problem, own))
+    analyses = analyse(programs)
+    found = []
+    for remat, step, evaluation in zip(remats, analyses[::2], analyses[1::2], strict=True):
         seconds = predicted_s(step.work, step.temp_bytes, jax.default_backend())
-        yield Candidate(remat, config.training.micro_batches, staying, step, evaluation, seconds)
+        found.append(Candidate(remat, config.training.micro_batches, staying, step, evaluation, seconds))
+    return found
 
 
 def _cuts(config: Config) -> Iterator[int]:

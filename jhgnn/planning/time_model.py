@@ -11,18 +11,11 @@ from jhgnn.planning.work import Work
 
 SECONDS: dict[str, dict[str, float]] = {
     "cpu": {
-        "num_bytes": 2.0e-10,
-        "transcendentals": 2.0e-9,
-        "integer_ops": 2.0e-10,
-        "flops": 1.0e-10,
-        "dot_flops": 2.0e-11,
-        "gathered": 5.0e-10,
-        "scattered": 2.0e-9,
-        "iterations": 5.0e-9,
-        "native_flops": 2.0e-11,
-        "native_bytes": 1.0e-10,
-        "ops": 2.0e-6,
-        "temp_bytes": 1.0e-10,
+        "dot_flops": 6.44e-11,
+        "transcendentals": 2.77e-09,
+        "gathered": 6.08e-09,
+        "native_flops": 3.77e-11,
+        "temp_bytes": 8.24e-10,
     },
     "accelerator": {
         "num_bytes": 1.0e-12,
