@@ -1,14 +1,16 @@
-"""The study's figures, in the shape of the paper's Figs. 3 to 7 and 9."""
+"""The study's figures, in the shape of the paper's Figs. 3 to 7, 9 to 11 and 13."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.paper_study.findings import sample_series, sampling_shares
 from bench.paper_study.runs import LENGTHS, total
 from jhgnn.profiling.figures import ALPHA, COLOURS
 
 Row = dict[str, Any]
 STAGES = ("FP", "NA", "SF", "LC", "PU")
+HOST_COLOURS = {"SAMPLE": "#b03a48", "GATHER": "#5c8aa8", "LOAD": "#76a5a0", "SYNC": "#6b6b6b", "idle": "#d5dade"}
 
 
 def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
@@ -108,4 +110,47 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
         axes.legend(frameon=False)
     both[0].set_xticks(list(LENGTHS))
     save(figure, "paper_fig9_metapaths.png")
+
+    sampled = [row for row in rows if row["group"] == "sampled"]
+    if sampled:
+        parts = [sampling_shares(row) for row in sampled]
+        figure, axes = plt.subplots(figsize=(10, 3.6), layout="constrained")
+        bottom = [0.0] * len(sampled)
+        labels = [row["name"].replace(" ", "\n") for row in sampled]
+        for part, colour in (HOST_COLOURS | {stage: COLOURS[stage] for stage in STAGES}).items():
+            heights = [100 * each.get(part, 0.0) for each in parts]
+            axes.bar(labels, heights, bottom=bottom, color=colour, label=part)
+            bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
+        axes.set_ylabel("% of a mini-batch step")
+        figure.legend(loc="outside right center", frameon=False, fontsize=8)
+        save(figure, "paper_fig10_minibatch.png")
+
+    series = {group: sample_series(rows, f"sample {group}") for group in ("length", "number")}
+    if all(series.values()):
+        figure, grid = plt.subplots(2, 2, figsize=(9, 5.6), layout="constrained")
+        for line, (group, label) in zip(
+            grid, (("length", "metapath length"), ("number", "number of metapaths")), strict=True
+        ):
+            for axes, (dataset, each) in zip(line, series[group].items(), strict=True):
+                axes.plot(list(each), list(each.values()), "o-", color=HOST_COLOURS["SAMPLE"])
+                axes.set_title(dataset)
+                axes.set_xlabel(label)
+                axes.set_ylabel("sampling, ms a batch")
+                axes.set_ylim(bottom=0)
+        save(figure, "paper_fig11_sampling.png")
+
+    contention = [row for row in rows if row["group"] == "contention"]
+    if contention:
+        figure, both = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+        names = [row["name"] for row in contention]
+        both[0].bar(names, [row["edges"] for row in contention], color="#b9c4cf")
+        both[0].set_ylabel("edges a batch and process")
+        right = both[0].twinx()
+        right.plot(names, [1e3 * row["sample_s"] for row in contention], "o-", color=HOST_COLOURS["SAMPLE"])
+        right.set_ylabel("ms a batch")
+        both[1].bar(names, [row["switches"] for row in contention], color="#b9c4cf")
+        both[1].set_ylabel("context switches a batch")
+        for axes in both:
+            axes.set_xlabel("processes that sample")
+        save(figure, "paper_fig13_contention.png")
     return drawn

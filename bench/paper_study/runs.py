@@ -15,6 +15,17 @@ DATASETS = ("acm", "imdb", "dblp")
 METAPATHS = {"acm": ["PAP", "PSP"], "imdb": ["MDM", "MAM", "MAMDM"], "dblp": ["APA", "APVPA", "APTPA"]}
 LENGTHS = {3: "MAM", 5: "MAMAM", 7: "MAMAMAM", 9: "MAMAMAMAM"}
 NUMBERS = ("MAMAM", "MAMDM", "MDMAM", "MDMDM", "MAMAMAM", "MAMAMDM", "MAMDMAM", "MDMAMAM")
+SAMPLED = {"imdb": (1.0, 128), "dblp": (1.0, 128), "mag": (0.1, 1024)}
+"""Data set -> scale and targets a batch; the paper's batches are 64 to 256, on MAG 512 to 2048."""
+MAG_METAPATHS = ("paper,author,paper", "paper,field_of_study,paper")
+SAMPLED_LENGTHS = {
+    "imdb": LENGTHS,
+    "mag": {1 + 2 * steps: "paper" + ",author,paper" * steps for steps in (1, 2, 3)},
+}
+SAMPLED_NUMBERS = {
+    "imdb": NUMBERS,
+    "mag": (*MAG_METAPATHS, "paper" + ",author,paper" * 2, "paper" + ",field_of_study,paper" * 2),
+}
 TRACED_STEPS = 12
 """Of which the fastest counts: the machine runs other things as well."""
 
@@ -47,7 +58,31 @@ def planned(quick: bool = False) -> list[Run]:
     for model in ("gcn", "gat"):
         for dataset in DATASETS:
             runs.append(Run("homogeneous", f"{model} {dataset}", _config(model, dataset, scale)))
+    for dataset in SAMPLED:
+        for model in MODELS:
+            runs.append(Run("sampled", f"{model} {dataset}", _sampled(model, dataset, scale)))
+    for dataset, lengths in SAMPLED_LENGTHS.items():
+        for length, metapath in lengths.items():
+            config = _sampled("han", dataset, scale, metapaths=[metapath])
+            runs.append(Run("sample length", f"{dataset} {length}", config))
+    for dataset, names in SAMPLED_NUMBERS.items():
+        for number in (each for each in (1, 2, 4, 8) if each <= len(names)):
+            config = _sampled("han", dataset, scale, metapaths=list(names[:number]))
+            runs.append(Run("sample number", f"{dataset} {number}", config))
     return runs
+
+
+def _sampled(model: str, dataset: str, scale: float, metapaths: list[str] | None = None) -> Config:
+    """Mini-batches prepared in turn, as in the paper, so that nothing hides the sampling; HAN by random walks."""
+    own_scale, batch_size = SAMPLED[dataset]
+    metapaths = metapaths or (list(MAG_METAPATHS) if dataset == "mag" else METAPATHS[dataset])
+    tables: dict[str, Any] = {
+        "data": {"preset": dataset, "scale": scale * own_scale, "reverse_relations": dataset == "mag"},
+        "model": {"name": model, **({"metapaths": metapaths} if model == "han" else {"layers": 2})},
+        "sampling": {"batch_size": batch_size, "prefetch_threads": 0, "side": "host"}
+        | ({"walks": 20, "fan_out": 20} if model == "han" else {"fan_out": "25,20"}),
+    }
+    return override(Config(), tables, where="bench.paper")
 
 
 def _config(model: str, dataset: str, scale: float, *, metapaths: list[str] | None = None, **kernels: str) -> Config:
@@ -93,6 +128,12 @@ def take(run: Run) -> dict[str, Any]:
         if run.group == "pairs" and run.name.startswith("han")
         else None,
         "residuals": memory["residuals"],
+        "host": profile["host"]["parts"],
+        "idle_s": sum(profile["idle"].values()),
+        "sampling": profile["run"]["sampling"],
+        "kernels": [{key: each[key] for key in (*kept, "kernel", "type", "bytes_per_s")} for each in profile["kernels"]]
+        if run.name == "han dblp" and run.group == "pairs"
+        else None,
     }
 
 
