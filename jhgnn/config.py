@@ -329,7 +329,9 @@ class Config:
 
     def _check_memory(self) -> None:
         training, sampling = self.training, self.sampling
-        chosen = [key for key, default in (("remat", "none"), ("micro_batches", 1)) if getattr(training, key) != default]
+        chosen = [
+            key for key, default in (("remat", "none"), ("micro_batches", 1)) if getattr(training, key) != default
+        ]
         if training.memory_budget and chosen:
             raise InputError(
                 f"training.{chosen[0]} = {getattr(training, chosen[0])!r} beside training.memory_budget, which chooses"
