@@ -98,8 +98,8 @@ def scatter(points: Sequence[tuple[str, float, float]], x_label: str, y_unit: st
     points = [point for point in points if point[1] > 0 and point[2] > 0]
     left, top, right, bottom, height = 64, 14, 90, 44, 380
     bounds = []
-    for axis in (1, 2):
-        values = [math.log10(point[axis]) for point in points] or [0.0]
+    for axis_values in ([x for _, x, _ in points], [y for _, _, y in points]):
+        values = [math.log10(value) for value in axis_values] or [0.0]
         bounds.append((math.floor(min(values) * 2 - 0.2) / 2, math.ceil(max(values) * 2 + 0.2) / 2))
     (low_x, high_x), (low_y, high_y) = bounds
 
