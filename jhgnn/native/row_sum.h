@@ -9,8 +9,8 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-constexpr int kBlock = kLanes == 16 ? 8 : 4;  // vectors: half of the registers at most
-constexpr int64_t kSumAhead = 16;             // edges
+constexpr int kBlock = 8;          // vectors: half of the registers; four do not hide the latency of an addition
+constexpr int64_t kSumAhead = 16;  // edges
 
 // sums[kVectors] = sum over edges of factor * x[index, offset ...]. The last vector may begin early, so that it ends with
 // the row: columns that two vectors cover are summed twice, in the same order.
@@ -51,15 +51,10 @@ JHGNN_INLINE void sum_wide_row(const RowSum& args, const T* x, int64_t begin, in
       case 2: sum_columns<2>(args, x, begin, end, offset, last, factor, sums); break;
       case 3: sum_columns<3>(args, x, begin, end, offset, last, factor, sums); break;
       case 4: sum_columns<4>(args, x, begin, end, offset, last, factor, sums); break;
-      default:
-        if constexpr (kBlock == 8) {
-          switch (vectors) {
-            case 5: sum_columns<5>(args, x, begin, end, offset, last, factor, sums); break;
-            case 6: sum_columns<6>(args, x, begin, end, offset, last, factor, sums); break;
-            case 7: sum_columns<7>(args, x, begin, end, offset, last, factor, sums); break;
-            default: sum_columns<8>(args, x, begin, end, offset, last, factor, sums); break;
-          }
-        }
+      case 5: sum_columns<5>(args, x, begin, end, offset, last, factor, sums); break;
+      case 6: sum_columns<6>(args, x, begin, end, offset, last, factor, sums); break;
+      case 7: sum_columns<7>(args, x, begin, end, offset, last, factor, sums); break;
+      default: sum_columns<8>(args, x, begin, end, offset, last, factor, sums); break;
     }
     for (int64_t v = 0; v + 1 < vectors; ++v) emit(offset + v * kLanes, sums[v]);
     emit(last, sums[vectors - 1]);
