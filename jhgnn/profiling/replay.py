@@ -6,7 +6,6 @@ from pathlib import Path
 import jax
 
 from jhgnn.config import load_recipe
-from jhgnn.train import configure_jax
 from jhgnn.training import loop
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.problem import prepare
@@ -35,5 +34,4 @@ def replay(recipe: Path) -> float:
 
 
 if __name__ == "__main__":
-    configure_jax()
     replay(Path(sys.argv[1]))
