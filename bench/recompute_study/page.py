@@ -92,7 +92,7 @@ def _cost_of_na(results: Sequence[dict[str, Any]]) -> list[str]:
     for each in results:
         for implementation in ("segment", "fanout"):
             none, na = (_of(each["cells"], implementation, remat) for remat in ("none", "na"))
-            if none is None or na is None or none["program"] == na["program"]:
+            if none is None or na is None or none["program"] == na["program"] or not na.get("steps_s"):
                 continue
             rows.append(
                 [
@@ -102,8 +102,8 @@ def _cost_of_na(results: Sequence[dict[str, Any]]) -> list[str]:
                     f"{na['temp_bytes'] / MIB:,.1f}",
                     f"{na['temp_bytes'] / none['temp_bytes']:.2f}",
                     f"{na['flops'] / none['flops']:.2f}",
-                    f"{step_s(na) / step_s(none):.2f}",
-                    f"{max(noise(na), noise(none)):.0%}",
+                    _ratio_of_times(na, none, 2),
+                    f"{max(noise(each) for each in (na, none) if each.get('steps_s')):.0%}",
                 ]
             )
     header = ["recipe", "implementation", "none, MiB", "na, MiB", "memory", "FLOPs", "time", "noise"]
@@ -114,14 +114,14 @@ def _fused_against_stored(results: Sequence[dict[str, Any]]) -> list[str]:
     rows = []
     for each in results:
         native, stored = (_of(each["cells"], implementation, "none") for implementation in ("native", "segment"))
-        if native is None:
+        if native is None or not native.get("steps_s"):
             continue
         peers = {cell["implementation"]: cell for cell in each["peers"] if cell.get("steps_s")}
 
         def against(cell: Cell | None, native: Cell = native) -> list[str]:
             if cell is None:
                 return ["-", "-"]
-            time = f"{step_s(cell) / step_s(native):.1f}x"
+            time = _ratio_of_times(cell, native, 1)
             if "temp_bytes" in cell:
                 return [f"{cell['temp_bytes'] / native['temp_bytes']:.1f}x", time]
             if "steps_peak_bytes" not in native:
@@ -164,8 +164,15 @@ def _programs(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def _of(cells: Sequence[Cell], implementation: str, remat: str) -> Cell | None:
-    found = [cell for cell in measured(cells) if (cell["implementation"], cell["remat"]) == (implementation, remat)]
+    """That cell, compiled at least."""
+    wanted = (implementation, remat)
+    found = [cell for cell in cells if "flops" in cell and (cell["implementation"], cell["remat"]) == wanted]
     return found[0] if found else None
+
+
+def _ratio_of_times(cell: Cell, other: Cell, digits: int) -> str:
+    ran = cell.get("steps_s") and other.get("steps_s")
+    return f"{step_s(cell) / step_s(other):.{digits}f}" if ran else "not run"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

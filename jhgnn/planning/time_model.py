@@ -11,11 +11,11 @@ from jhgnn.planning.work import Work
 
 SECONDS: dict[str, dict[str, float]] = {
     "cpu": {
-        "dot_flops": 6.44e-11,
-        "transcendentals": 2.77e-09,
-        "gathered": 6.08e-09,
-        "native_flops": 3.77e-11,
-        "temp_bytes": 8.24e-10,
+        "flops": 1.76e-10,
+        "dot_flops": 8.9e-11,
+        "gathered": 1.16e-08,
+        "native_flops": 7.26e-11,
+        "temp_bytes": 3.66e-09,
     },
     "accelerator": {
         "num_bytes": 1.0e-12,
