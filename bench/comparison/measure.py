@@ -121,16 +121,16 @@ class Bench:
 
     def probe(self, framework: str) -> dict[str, Any]:
         """Tries every variant of a peer: the quicker of two epochs after the first, or why there is none."""
-        first, opened = self.start(framework)
-        first.close()
+        worker: Worker | None
+        worker, opened = self.start(framework)
         tried: dict[str, Any] = {}
         best = float("inf")
         for variant in opened["variants"]:
             entry: dict[str, Any] = {"features": opened["features"][variant]}
             tried[variant] = entry
-            worker: Worker | None = None
             try:
-                worker, _ = self.start(framework)
+                if worker is None:
+                    worker, _ = self.start(framework)
                 worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
                 # Compiling may take long; an epoch that takes ten times the best one's need not end.
                 limit_s = self.clock.limit(max(90.0, 10 * min(best, 60.0)))
@@ -141,9 +141,11 @@ class Bench:
                 best = min(best, entry["epoch_ms"] / 1e3)
             except WorkerError as error:
                 entry["failed"] = str(error)
-            finally:
-                if worker is not None:
+                if worker is not None:  # the next variant gets a process of its own
                     worker.close()
+                    worker = None
+        if worker is not None:
+            worker.close()
         return tried
 
     def interleave(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
