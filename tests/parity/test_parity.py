@@ -98,7 +98,7 @@ def test_non_finite_values_never_agree():
 def test_a_reference_without_steps_is_compared_in_what_it_has():
     ours = {"logits": np.ones(2), "gradient.w": np.ones(2), "sgd.w": np.ones(2)}
     reference = {"logits": np.ones(2), "gradient.w": np.array([1.0, 2.0])}
-    assert worst(ours, reference).keys() == {"output", "gradients", "gradients, norm"}
+    assert worst(ours, reference).keys() == {"output", "gradients", "gradients, each alone", "gradients, norm"}
     assert worst(ours, reference)["gradients"] == (0.5, "gradient.w")
     with pytest.raises(ValueError, match=r"gradient\.v"):
         worst(ours, reference | {"gradient.v": np.ones(1)})
