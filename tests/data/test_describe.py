@@ -40,7 +40,8 @@ def small_graph() -> HeteroGraph:
 
 def text_of(graph: HeteroGraph, metapaths: list[str] | None = None, limit: int = 2**30, terminal: bool = False) -> str:
     file = io.StringIO()
-    console = Console(file=file, force_terminal=terminal, width=200, no_color=True)
+    environment = {"TERM": "xterm"}  # a dumb terminal is 80 columns wide, whatever width is asked for
+    console = Console(file=file, force_terminal=terminal, width=200, no_color=True, _environ=environment)
     render(describe(graph, metapaths, memory_limit_bytes=limit), console)
     return file.getvalue()
 
