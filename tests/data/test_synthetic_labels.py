@@ -30,6 +30,7 @@ def test_several_metapaths_are_needed(name: str) -> None:
     assert together > alone + gain_over_features
 
 
+@pytest.mark.slow
 def test_several_relations_of_mag_are_needed() -> None:
     """Label histograms and mean features of neighbours over one relation or all, at a hundredth of the size."""
     graph = generate("mag", scale=0.01)

@@ -46,7 +46,9 @@ def on_rows(params, inputs):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dropped", [False, True], ids=["plain", "dropout"])
+@pytest.mark.parametrize(
+    "dropped", [pytest.param(False, marks=pytest.mark.slow, id="plain"), pytest.param(True, id="dropout")]
+)
 def test_all_neighbours_give_the_full_batch(case, dropped):
     graph = academic()
     config = configured(**CASES[case], feature_dropout=0.3, attention_dropout=0.4, dropout=0.3)

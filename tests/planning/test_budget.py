@@ -26,6 +26,7 @@ def gat(compile_cache):
     return problem, config, candidates(problem, config)
 
 
+@pytest.mark.slow
 def test_every_budget_gets_the_fastest_that_fits(gat):
     _, _, found = gat
     for budget in {each.needed_bytes for each in found}:
@@ -35,6 +36,7 @@ def test_every_budget_gets_the_fastest_that_fits(gat):
     assert fastest_that_fits(found, min(each.needed_bytes for each in found) - 1) is None
 
 
+@pytest.mark.slow
 def test_a_second_search_compiles_nothing_and_finds_the_same(gat):
     problem, config, found = gat
     before = compilations()
@@ -42,6 +44,7 @@ def test_a_second_search_compiles_nothing_and_finds_the_same(gat):
     assert compilations() == before
 
 
+@pytest.mark.slow
 def test_the_recipe_takes_over_what_was_chosen(gat):
     problem, config, found = gat
     least = min(found, key=lambda each: each.needed_bytes)
@@ -51,6 +54,7 @@ def test_the_recipe_takes_over_what_was_chosen(gat):
     assert within_budget(problem, config, QUIET) is config
 
 
+@pytest.mark.slow
 def test_an_impossible_budget_names_the_least(gat):
     problem, config, found = gat
     least = min(each.needed_bytes for each in found)

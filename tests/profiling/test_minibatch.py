@@ -55,6 +55,7 @@ def test_batches_ahead_are_host_time_or_hidden(tmp_path):
     assert both >= {"SAMPLE", "GATHER", "LOAD"}
 
 
+@pytest.mark.slow
 def test_sampling_in_the_program_is_a_stage(tmp_path):
     profile = profiled(recipe(side="device"), tmp_path / "p")
     check(profile)

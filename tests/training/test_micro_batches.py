@@ -41,6 +41,7 @@ def test_parts_train_as_the_whole_batch(name, options, devices, parts):
     assert [int(r.num_targets) for r in own_reports] == [8, 8, 4]
 
 
+@pytest.mark.slow
 def test_parts_that_the_device_samples_and_recomputes_are_those_of_the_host():
     graph, config = academic(), recipe("rgcn", training={"optimizer": "sgd"})
     expected, _ = steps(*compiled(graph, config), config, 3)
