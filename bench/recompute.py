@@ -27,8 +27,9 @@ from bench.recompute_study.page import DOCUMENT, write_document
 from bench.recompute_study.pareto import draw, write_html
 from bench.recompute_study.peers import measure_peers
 from bench.recompute_study.variants import implementations, variant
-from jhgnn.config import Config, OneLineParser, add_options, from_options, to_toml
+from jhgnn.config import Config
 from jhgnn.errors import InputError
+from jhgnn.recipe import OneLineParser, add_options, from_options, to_toml
 from jhgnn.training.reporting import write_json, write_text
 
 ROOT = Path(__file__).parents[1]

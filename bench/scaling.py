@@ -21,7 +21,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jhgnn.config import Config, override
+from jhgnn.config import Config
+from jhgnn.recipe import override
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.minibatch_problem import prepare_minibatches
 from jhgnn.training.minibatch_programs import Feed, compile_minibatches, train_batches

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from jhgnn.config import Config, OneLineParser, load_recipe, override
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.huge_pages import restart_on_huge_pages
+from jhgnn.recipe import OneLineParser, load_recipe, override
 
 
 def predict(config: Config, folder: Path, output: Path) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jhgnn.config import Config, OneLineParser, add_options, from_options
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.huge_pages import restart_on_huge_pages
+from jhgnn.recipe import OneLineParser, add_options, from_options
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jhgnn.config import Config, OneLineParser, add_options, from_options, load_recipe, to_toml
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.huge_pages import restart_on_huge_pages
+from jhgnn.recipe import OneLineParser, add_options, from_options, load_recipe, to_toml
 
 CACHE_DIR = Path("~/.cache/jhgnn/xla")
 

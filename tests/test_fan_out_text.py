@@ -2,9 +2,10 @@
 
 import pytest
 
-from jhgnn.config import Config, from_options, load_recipe, override, to_toml
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.fan_out_text import parse
+from jhgnn.recipe import from_options, load_recipe, override, to_toml
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def checkpoint_bytes(folder: Path) -> list[bytes]:
     """Every array of the newest checkpoint."""
     import jax
 
-    from jhgnn.config import load_recipe
+    from jhgnn.recipe import load_recipe
     from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.training.link_problem import prepare_links
     from jhgnn.training.link_programs import train_links_batches

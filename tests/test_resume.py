@@ -22,7 +22,7 @@ def state_of(folder: Path) -> dict[str, bytes]:
     """Every array of the newest checkpoint: step, seed, parameters, optimizer, best parameters."""
     import jax
 
-    from jhgnn.config import load_recipe
+    from jhgnn.recipe import load_recipe
     from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.training.optimizer import make_optimizer
     from jhgnn.training.problem import prepare

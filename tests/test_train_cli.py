@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jhgnn.config import Config, load_recipe
+from jhgnn.config import Config
 from jhgnn.data import save_graph
+from jhgnn.recipe import load_recipe
 from jhgnn.train import main
 from jhgnn.training.checkpoint import CheckpointStore
 from tests.commands import QUIET, the_error, train_arguments

@@ -10,13 +10,14 @@ from scipy import sparse
 
 from bench.comparison.graph_folder import PlainGraph, write_graph
 from jhgnn import fan_out_text
-from jhgnn.config import Config, load_recipe, override
+from jhgnn.config import Config
 from jhgnn.data import load
 from jhgnn.data.synthetic_presets import PRESETS
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.models.relation_plan import plan_layers
 from jhgnn.models.relational import DEFAULT_LAYERS
+from jhgnn.recipe import load_recipe, override
 from jhgnn.training.problem import build_graphs, read_metapaths
 
 ROOT = Path(__file__).parents[2]

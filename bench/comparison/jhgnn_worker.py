@@ -17,8 +17,9 @@ import numpy as np  # noqa: E402
 from bench.comparison.f1 import f1_scores  # noqa: E402
 from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
 from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
-from jhgnn.config import Config, load_recipe  # noqa: E402
+from jhgnn.config import Config  # noqa: E402
 from jhgnn.graph.hetero_graph import HeteroGraph  # noqa: E402
+from jhgnn.recipe import load_recipe  # noqa: E402
 from jhgnn.sampling.epoch import Cursor  # noqa: E402
 from jhgnn.training.loop import Programs, compile_programs  # noqa: E402
 from jhgnn.training.minibatch_problem import MinibatchProblem, plan_minibatches  # noqa: E402

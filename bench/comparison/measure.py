@@ -24,8 +24,8 @@ from bench.comparison.cases import (
 from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
-from jhgnn.config import to_toml
 from jhgnn.huge_pages import wanted_environment
+from jhgnn.recipe import to_toml
 
 PEERS = ("dgl", "pyg")
 DEFAULT_VARIANTS = {

@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jhgnn.config import Config, override
+from jhgnn.config import Config
 from jhgnn.profiling.capture import capture
 from jhgnn.profiling.stages import analyse
+from jhgnn.recipe import override
 
 MODELS = ("han", "rgcn", "rgat")
 DATASETS = ("acm", "imdb", "dblp")

@@ -20,7 +20,7 @@ def resident_bytes() -> int:
 
 def main() -> None:
     from bench.recompute_study.runner import Runner, problem_of
-    from jhgnn.config import load_recipe
+    from jhgnn.recipe import load_recipe
     from jhgnn.train import configure_jax
     from jhgnn.training.problem import read
 

@@ -14,7 +14,6 @@ import jax
 
 from bench.recompute_study.runner import Runner, problem_of, program_of
 from bench.recompute_study.variants import variant
-from jhgnn.config import load_recipe
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import readable_bytes
 from jhgnn.planning.analysis import analyse_compiled
@@ -23,6 +22,7 @@ from jhgnn.planning.time_model import predicted_s
 from jhgnn.profiling import hlo
 from jhgnn.profiling.memory import decode_assignment, residuals, rows_from_schedule, timeline
 from jhgnn.profiling.scopes import attribute
+from jhgnn.recipe import load_recipe
 from jhgnn.train import configure_jax
 from jhgnn.training.problem import read
 from jhgnn.training.reporting import write_text

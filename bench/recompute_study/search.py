@@ -4,8 +4,8 @@ import sys
 import time
 
 from bench.recompute_study.runner import problem_of
-from jhgnn.config import load_recipe
 from jhgnn.planning.budget import candidates
+from jhgnn.recipe import load_recipe
 from jhgnn.train import configure_jax
 from jhgnn.training.problem import read
 

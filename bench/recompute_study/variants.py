@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from jhgnn.config import Config, override
+from jhgnn.config import Config
+from jhgnn.recipe import override
 from jhgnn.training.problem import USES_ATTENTION
 
 IMPLEMENTATIONS = ("segment", "dense", "native")

@@ -10,12 +10,13 @@ from typing import Any
 
 import jax
 
-from jhgnn.config import Config, to_toml
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.nn.stage import barriers
 from jhgnn.profiling.memory import decode_assignment
 from jhgnn.profiling.roofline import measure_ceilings
 from jhgnn.profiling.xplane import STEP
+from jhgnn.recipe import to_toml
 from jhgnn.training import loop
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.problem import Problem, build_graphs, place, read

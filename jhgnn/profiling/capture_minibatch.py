@@ -15,11 +15,12 @@ from typing import Any
 
 import jax
 
-from jhgnn.config import Config, to_toml
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.profiling.capture import Capture, device_facts, memory_stats, save_program, tracing, xla_cost
 from jhgnn.profiling.roofline import measure_ceilings
 from jhgnn.profiling.xplane import STEP
+from jhgnn.recipe import to_toml
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.minibatch_problem import MinibatchProblem, plan_minibatches
 from jhgnn.training.minibatch_programs import Fed, Feed, MinibatchPrograms, compile_minibatches, train_batches

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-from jhgnn.config import load_recipe
+from jhgnn.recipe import load_recipe
 from jhgnn.training import loop
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.problem import prepare

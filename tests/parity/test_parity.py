@@ -13,8 +13,9 @@ from bench.comparison.environment import missing
 from bench.parity.__main__ import PEERS_PYTHON, VARIANTS, reference, run_peer
 from bench.parity.agreement import worst
 from bench.parity.ours import write_problem
-from jhgnn.config import Config, override
+from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.recipe import override
 from tests.models.heterographs import academic
 
 TOLERANCE = 1e-5

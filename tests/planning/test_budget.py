@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jhgnn.config import override
 from jhgnn.errors import InputError
 from jhgnn.planning.budget import candidates, fastest_that_fits, within_budget
+from jhgnn.recipe import override
 from jhgnn.training.compile_counter import compilations
 from jhgnn.training.minibatch_problem import plan_minibatches
 from jhgnn.training.reporting import Say

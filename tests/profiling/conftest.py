@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jhgnn.config import Config, override
+from jhgnn.config import Config
 from jhgnn.profiling.capture import Capture, capture
+from jhgnn.recipe import override
 
 STORED = Path(__file__).parent / "stored"
 

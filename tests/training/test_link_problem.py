@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jhgnn.config import Config, override
+from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.schema import Relation
+from jhgnn.recipe import override
 from jhgnn.training.link_problem import LinkProblem, edge_weights, place_links
 from jhgnn.training.link_programs import encode, evaluation_set, link_objective
 from jhgnn.training.optimizer import make_optimizer

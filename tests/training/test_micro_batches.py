@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from jhgnn.config import Config, override
+from jhgnn.config import Config
 from jhgnn.errors import InputError
+from jhgnn.recipe import override
 from jhgnn.training.minibatch_problem import plan_minibatches
 from jhgnn.training.minibatch_programs import lay_out
 from tests.models.heterographs import academic

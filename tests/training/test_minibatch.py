@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from jhgnn.config import to_toml
 from jhgnn.errors import InputError
+from jhgnn.recipe import to_toml
 from jhgnn.training.checkpoint import CheckpointStore
 from jhgnn.training.interrupt import StopRequest
 from jhgnn.training.layerwise import layerwise_embeddings, layerwise_scores

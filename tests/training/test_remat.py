@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from jhgnn import native, remat_text
-from jhgnn.config import Config, override
+from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.recipe import override
 from jhgnn.training.objective import mean_loss
 from jhgnn.training.state import model_structure
 from jhgnn.training.step import apply_model

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jhgnn.config import Config, OneLineParser, add_options, from_options, load_recipe, to_toml
+from jhgnn.config import Config
 from jhgnn.errors import InputError
+from jhgnn.recipe import OneLineParser, add_options, from_options, load_recipe, to_toml
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 
