@@ -48,6 +48,9 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
+    if not options.page.is_file():
+        print(f"error: --page {options.page}: not there; need a page with the tables' markers", file=sys.stderr)
+        return 2
     described = machine()
     path = options.output or ROOT / "bench" / "results" / f"compare-{options.machine or slug(described)}.json"
     results = Results(path)

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.ops_cases import cases
+from bench.ops_order import NUM_EDGES, SOURCES, orders
 from bench.ops_report import write_report
 from bench.semantic_graph_build import DATA_ROOT, read_graphs
 from jhgnn import native
@@ -320,6 +321,19 @@ def scatter_watch(options: argparse.Namespace) -> list[dict[str, object]]:
     ]
 
 
+def order_rows(options: argparse.Namespace) -> list[dict[str, object]]:
+    """The mean over four semantic graphs, grouped by source type and not."""
+    rows: list[dict[str, object]] = []
+    for name, num_sources in SOURCES.items():
+        if _named(options, name):
+            contenders = {order: Contender(run, {}) for order, run in orders(num_sources, "native").items()}
+            results = measure(contenders, 3 * options.rounds, options.budget_s)
+            print(name, {key: result["ms"] for key, result in results.items()}, flush=True)
+            row = {"case": name, "op": "order of semantic graphs", "pass": "forward", "num_edges": 4 * NUM_EDGES}
+            rows.append(row | {"results": results})
+    return rows
+
+
 def _named(options: argparse.Namespace, name: str) -> bool:
     return not options.only or any(part in name for part in options.only)
 
@@ -356,6 +370,8 @@ def main() -> None:
         rows += feature_rows(DATA_ROOT, options)
     if _named(options, "few_segments"):
         rows += scatter_watch(options)
+    if native.available():
+        rows += order_rows(options)
     versions = {"python": platform.python_version(), "jax": jax.__version__}
     if peers is not None:
         versions |= peers.versions

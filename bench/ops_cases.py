@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.ops_thresholds import SWEEP
 from bench.semantic_graph_build import TABLE_3, read_graphs
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.semantic_graph import SemanticGraph
@@ -15,6 +16,9 @@ MAG = {"num_sources": 1_134_649, "num_targets": 736_389, "num_edges": 7_145_660}
 """Authors, papers and the writes relation of ogbn-mag."""
 
 NUM_RELATIONS = 90
+
+DENSITIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+"""The sweep from which `bench.ops_thresholds` derives where dense products begin to pay."""
 
 
 def mag_relation() -> SemanticGraph:
@@ -51,6 +55,13 @@ def small_relations() -> list[SemanticGraph]:
     ]
 
 
+def of_density(density: float) -> SemanticGraph:
+    """3,000 sources and targets, joined at random."""
+    count, rng = 3_000, np.random.default_rng(0)
+    pairs = rng.choice(count**2, round(density * count**2), replace=False)
+    return SemanticGraph.from_pairs(pairs // count, pairs % count, count, count, f"density {density}")
+
+
 def _metapath_graph(graph: HeteroGraph, text: str) -> list[SemanticGraph]:
     return [build_metapath(graph, graph.schema.metapath(text))]
 
@@ -67,3 +78,5 @@ def cases(data_root: Path) -> Iterator[tuple[str, Callable[[], list[SemanticGrap
     yield "star", lambda: [star()]
     yield "chain", lambda: [chain()]
     yield "90_relations", small_relations
+    for density in DENSITIES:
+        yield f"{SWEEP}{density:g}", lambda density=density: [of_density(density)]  # type: ignore[misc]

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.ops_thresholds import thresholds_text
+
 BEGIN, END = "<!-- bench.ops: begin -->", "<!-- bench.ops: end -->"
 COLUMNS = ("native", "dense", "segment", "dgl", "pyg")
 
@@ -42,7 +44,7 @@ def _tables(record: dict[str, Any], name: str) -> str:
             cells += [f"{row['bound_ms']:.2f}" if "bound_ms" in row else ""] * bounded
             cells += [f"{results['dgl']['over_native']:.1f}" if "over_native" in results.get("dgl", {}) else ""] * peer
             lines.append("| " + " | ".join(cells) + " |")
-    memory = [row for row in record["rows"] if row["pass"] != "forward" and row["op"] != "scatter_watch"]
+    memory = [row for row in record["rows"] if row["pass"] != "forward"]
     lines += ["", "### Memory (MiB above the inputs) and compile time (s), forward + backward", ""]
     lines += ["| op | case | " + " | ".join(COLUMNS) + " | native compiles in |", "|---" * (len(COLUMNS) + 3) + "|"]
     for row in memory:
@@ -50,6 +52,9 @@ def _tables(record: dict[str, Any], name: str) -> str:
         cells += [f"{row['results'].get(column, {}).get('peak_mib', '')}" for column in COLUMNS]
         cells.append(f"{row['results'].get('native', {}).get('compile_s', '')}")
         lines.append("| " + " | ".join(cells) + " |")
+    thresholds = thresholds_text(record["rows"])
+    if thresholds:
+        lines += ["", "### What `auto` is derived from", "", *thresholds]
     return "\n".join(lines)
 
 

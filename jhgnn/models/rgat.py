@@ -1,6 +1,7 @@
 """R-GAT: graph attention within each relation, summed over relations (Wang et al., ACL 2020; paper Table 2)."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jhgnn.config import ModelConfig
 from jhgnn.models.inputs import Block, GraphSpec
 from jhgnn.models.relation_plan import LayerPlan
 from jhgnn.models.relational import RelationalModel
+from jhgnn.nn import recompute
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation
 from jhgnn.nn.semantic_fusion import SumFusion
@@ -67,53 +69,76 @@ class RGATLayer(nnx.Module):
         )
         self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
 
-    def _columns(self, node_type: str) -> dict[str, jax.Array]:
-        """Everything that is linear in a type's rows: projections out of it, and the logits at both ends."""
+    def _columns(
+        self, node_type: str, relations: Collection[str], own: bool
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """What is linear in a type's rows: as a sender, projections and logits; as a receiver, logits and its own."""
         weights = self.projections[node_type].weights() if node_type in self.projections else {}
-        columns = {f"{name}/z": weight for name, weight in weights.items()}
-        for name in self.plan.out_of(node_type):
-            columns[f"{name}/src"] = self.attention.source_columns(name, weights[name])
         crossing = self.target_projections[node_type].weights() if node_type in self.target_projections else {}
-        for name in self.plan.into(node_type):
-            columns[f"{name}/dst"] = self.attention.target_columns(name, (weights | crossing)[name])
-        return columns
+        sent, received = {}, {}
+        for name in relations:
+            if self.plan.relations[name].source == node_type:
+                sent[f"{name}/z"] = weights[name]
+                sent[f"{name}/src"] = self.attention.source_columns(name, weights[name])
+            if self.plan.relations[name].target == node_type:
+                received[f"{name}/dst"] = self.attention.target_columns(name, (weights | crossing)[name])
+        if own and SELF in weights:
+            received[SELF] = weights[SELF]
+        return sent, received
+
+    def _project(
+        self, rows: Mapping[str, Rows], node_type: str, block: Block, relations: Collection[str], *, own: bool
+    ) -> dict[str, jax.Array]:
+        """FP of one type for these relations, and its own part; of receivers, only those that the layer makes."""
+        x, num_rows = rows[node_type], block.num_rows.get(node_type, 0)
+        project = functools.partial(
+            project_together, sparse_implementation=self.sparse_implementation, dtype=self.dtype
+        )
+        with stage("FP", self.layer, node_type):
+            sent, received = self._columns(node_type, relations, own)
+            if isinstance(x, jax.Array) and num_rows < x.shape[0]:
+                return project(x, sent) | (project(x[:num_rows], received) if num_rows else {})
+            projected = project(x, sent | received)
+            return {name: part[:num_rows] if name in received else part for name, part in projected.items()}
 
     def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
-        projected: dict[str, dict[str, jax.Array]] = {}
-        for node_type in self.plan.reads:
-            if node_type not in rows:
-                continue
-            with stage("FP", self.layer, node_type):
-                projected[node_type] = project_together(
-                    rows[node_type],
-                    self._columns(node_type),
-                    sparse_implementation=self.sparse_implementation,
-                    dtype=self.dtype,
-                )
+        present = [name for name in self.plan.relations if name in block.graphs]
+        separately = recompute.relations_separately()
+        projected = {
+            node_type: self._project(rows, node_type, block, () if separately else present, own=True)
+            for node_type in self.plan.reads
+            if node_type in rows
+        }
+
+        def aggregate(name: str) -> jax.Array:
+            relation = self.plan.relations[name]
+            source, target = projected[relation.source], projected[relation.target]
+            if separately:
+                source = self._project(rows, relation.source, block, [name], own=False)
+                target = self._project(rows, relation.target, block, [name], own=False)
+            return self.attention(
+                block.graphs[name],
+                source[f"{name}/z"],
+                source[f"{name}/src"],
+                target[f"{name}/dst"],
+                layer=self.layer,
+                step_seed=step_seed,
+                implementation=self.implementations[name],
+            )
+
         made = {}
         for node_type in self.plan.makes:
             num_rows = block.num_rows.get(node_type, 0)
             if not num_rows:
                 continue
-            parts = []
-            for name in self.plan.into(node_type):
-                if name not in block.graphs:
-                    continue
-                source = projected[self.plan.relations[name].source]
-                parts.append(
-                    self.attention(
-                        block.graphs[name],
-                        source[f"{name}/z"],
-                        source[f"{name}/src"],
-                        projected[node_type][f"{name}/dst"][:num_rows],
-                        layer=self.layer,
-                        step_seed=step_seed,
-                        implementation=self.implementations[name],
-                    )
-                )
+            parts = [
+                recompute.relation(functools.partial(aggregate, name))
+                for name in self.plan.into(node_type)
+                if name in present
+            ]
             with stage("SF", self.layer, node_type):
-                own = projected[node_type].get(f"{SELF}/z")
-                parts += [] if own is None else [own[:num_rows]]
+                own = projected[node_type].get(SELF)
+                parts += [] if own is None else [own]
                 made[node_type] = self.fusions[node_type](parts, num_rows)
                 if node_type in self.residual:
                     made[node_type] = made[node_type] + dense_rows(rows[node_type])[:num_rows]

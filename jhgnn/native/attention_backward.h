@@ -47,7 +47,7 @@ static bool pack_targets_of(const AttentionBackward& args, int64_t first, int64_
     for (int64_t h = heads; h < padded; ++h) delta[h] = 0.0f;
     for (int64_t h = 0; unsafe && h < 2 * padded; ++h) row[padded + h] = -1.0f;
     if (args.dropout.threshold != 0) {
-      row[backward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(target), seed_key));
+      row[backward_key_offset(layout)] = bits_of<float>(endpoint_key(args.dropout.receiver(target), seed_key));
     }
     any_unsafe |= unsafe;
   }
@@ -84,7 +84,7 @@ static void backward_edges_of(const AttentionBackward& args, int64_t source, int
                               float* memory) {
   const AttentionLayout& layout = args.layout;
   const Accumulator sums(layout, memory);
-  const uint32_t own_key = endpoint_key(static_cast<uint32_t>(source), mix(args.dropout.seed));
+  const uint32_t own_key = endpoint_key(args.dropout.sender(source), mix(args.dropout.seed));
   source_factors(args.logit_src + source * layout.heads, args.largest, layout, args.slope, sums.bound, sums.factor,
                  sums.slope_factor);
   const int64_t padded = layout.padded_heads;

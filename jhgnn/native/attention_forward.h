@@ -18,7 +18,7 @@ inline static void pack_sources(const AttentionForward& args, int64_t first, int
     source_factors(args.logit_src + source * layout.heads, args.largest, layout, args.slope, row,
                    row + layout.padded_heads, row + 2 * layout.padded_heads);
     if (args.dropout.threshold != 0) {
-      row[forward_key_offset(layout)] = bits_of<float>(endpoint_key(static_cast<uint32_t>(source), seed_key));
+      row[forward_key_offset(layout)] = bits_of<float>(endpoint_key(args.dropout.sender(source), seed_key));
     }
     pack_features(args.z, source, layout, row + layout.header);
   }
@@ -28,7 +28,7 @@ template <int kPeriod, bool kDrop, bool kSplit>
 static void forward_edges_of(const AttentionForward& args, int64_t target, int64_t begin, int64_t end, float* memory) {
   const AttentionLayout& layout = args.layout;
   const Accumulator sums(layout, memory);
-  const uint32_t own_key = endpoint_key(static_cast<uint32_t>(target), mix(args.dropout.seed + kGolden));
+  const uint32_t own_key = endpoint_key(args.dropout.receiver(target), mix(args.dropout.seed + kGolden));
   target_factors(args.logit_dst + target * layout.heads, args.largest, layout, args.slope, nullptr, nullptr, sums.bound,
                  sums.factor, sums.slope_factor);
   const int64_t padded = layout.padded_heads;
@@ -63,7 +63,7 @@ inline static void forward_unsafe_row(const AttentionForward& args, int64_t targ
   const AttentionLayout& layout = args.layout;
   const int64_t heads = layout.heads, padded = layout.padded_heads;
   const int64_t begin = args.incoming.indptr[target], end = args.incoming.indptr[target + 1];
-  const uint32_t own_key = endpoint_key(static_cast<uint32_t>(target), mix(args.dropout.seed + kGolden));
+  const uint32_t own_key = endpoint_key(args.dropout.receiver(target), mix(args.dropout.seed + kGolden));
   float* shifts = args.stats + target * 3 * heads;
   for (int64_t i = 0; i < layout.body; ++i) sums.positive[i] = sums.negative[i] = 0.0f;
   for (int64_t h = 0; h < heads; ++h) {

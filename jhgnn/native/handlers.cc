@@ -207,9 +207,21 @@ std::vector<float> largest_logits(ffi::ThreadPool& pool, const float* logits, in
   return largest;
 }
 
+// Ids are of the vertices that the hash names by others than their numbers; empty: by their numbers.
+ffi::Error dropout_of(const Seed& seed, const Int32s& sender_ids, const Int32s& receiver_ids, int64_t sources,
+                      int64_t targets, uint32_t threshold, float scale, Dropout* dropout) {
+  if (seed.element_count() != 1) return invalid("the dropout seed must be one uint32");
+  if (sender_ids.element_count() > 0) JHGNN_CHECK_SHAPE(sender_ids, sources);
+  if (receiver_ids.element_count() > 0) JHGNN_CHECK_SHAPE(receiver_ids, targets);
+  *dropout = {threshold, seed.typed_data()[0], scale, sender_ids.element_count() > 0 ? sender_ids.typed_data() : nullptr,
+              receiver_ids.element_count() > 0 ? receiver_ids.typed_data() : nullptr};
+  return ffi::Error::Success();
+}
+
 ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer z, Floats logit_src,
-                             Floats logit_dst, Seed seed, float slope, uint32_t threshold, float scale, FloatsOut out,
-                             FloatsOut out_positive, FloatsOut stats, FloatsOut packed) {
+                             Floats logit_dst, Seed seed, Int32s sender_ids, Int32s receiver_ids, float slope,
+                             uint32_t threshold, float scale, FloatsOut out, FloatsOut out_positive, FloatsOut stats,
+                             FloatsOut packed) {
   JHGNN_RETURN_IF_ERROR(check_kernels());
   if (z.dimensions().size() != 3) return invalid("z must be [sources, heads, width], not " + text(z.dimensions()));
   const int64_t sources = z.dimensions()[0], heads = z.dimensions()[1], width = z.dimensions()[2];
@@ -225,13 +237,13 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   if (split) JHGNN_CHECK_SHAPE(*out_positive, targets, body);
   JHGNN_CHECK_SHAPE(*stats, targets, 3, heads);
   JHGNN_CHECK_SHAPE(*packed, sources, row_size);
-  if (seed.element_count() != 1) return invalid("the dropout seed must be one uint32");
+  JHGNN_RETURN_IF_ERROR(
+      dropout_of(seed, sender_ids, receiver_ids, sources, targets, threshold, scale, &args.dropout));
   JHGNN_RETURN_IF_ERROR(features_of(z, &args.z));
   args.logit_src = logit_src.typed_data();
   args.logit_dst = logit_dst.typed_data();
   args.packed = packed->typed_data();
   args.slope = slope;
-  args.dropout = {threshold, seed.typed_data()[0], scale};
   args.prefetch = sources * row_size * 4 > kPrefetchBytes;
   args.out = out->typed_data();
   args.out_positive = split ? out_positive->typed_data() : nullptr;
@@ -250,9 +262,10 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
 }
 
 ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer z, Floats logit_src,
-                              Floats logit_dst, Seed seed, Floats out, Floats out_positive, Floats stats,
-                              ffi::AnyBuffer cotangent, float slope, uint32_t threshold, float scale, FloatsOut d_z,
-                              FloatsOut d_logit_src, FloatsOut d_logit_dst, FloatsOut packed) {
+                              Floats logit_dst, Seed seed, Int32s sender_ids, Int32s receiver_ids, Floats out,
+                              Floats out_positive, Floats stats, ffi::AnyBuffer cotangent, float slope,
+                              uint32_t threshold, float scale, FloatsOut d_z, FloatsOut d_logit_src,
+                              FloatsOut d_logit_dst, FloatsOut packed) {
   JHGNN_RETURN_IF_ERROR(check_kernels());
   if (z.dimensions().size() != 3) return invalid("z must be [sources, heads, width], not " + text(z.dimensions()));
   if (logit_dst.dimensions().size() != 2) return invalid("logit_dst must be [targets, heads]");
@@ -273,7 +286,8 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   JHGNN_CHECK_SHAPE(*d_logit_src, sources, heads);
   JHGNN_CHECK_SHAPE(*d_logit_dst, targets, heads);
   JHGNN_CHECK_SHAPE(*packed, targets, row_size);
-  if (seed.element_count() != 1) return invalid("the dropout seed must be one uint32");
+  JHGNN_RETURN_IF_ERROR(
+      dropout_of(seed, sender_ids, receiver_ids, sources, targets, threshold, scale, &args.dropout));
   JHGNN_RETURN_IF_ERROR(features_of(z, &args.z));
   JHGNN_RETURN_IF_ERROR(features_of(cotangent, &args.cotangent));
   args.num_targets = targets;
@@ -284,7 +298,6 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   args.stats = stats.typed_data();
   args.packed = packed->typed_data();
   args.slope = slope;
-  args.dropout = {threshold, seed.typed_data()[0], scale};
   args.prefetch = targets * row_size * 4 > kPrefetchBytes;
   args.d_z = d_z->typed_data();
   args.d_logit_src = d_logit_src->typed_data();
@@ -408,6 +421,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_attention_forward, jhgnn::attention_forward,
                                   .Arg<jhgnn::Floats>()     // logit_src
                                   .Arg<jhgnn::Floats>()     // logit_dst
                                   .Arg<jhgnn::Seed>()       // seed
+                                  .Arg<jhgnn::Int32s>()     // sender_ids
+                                  .Arg<jhgnn::Int32s>()     // receiver_ids
                                   .Attr<float>("slope")
                                   .Attr<uint32_t>("threshold")
                                   .Attr<float>("scale")
@@ -425,6 +440,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_attention_backward, jhgnn::attention_backwar
                                   .Arg<jhgnn::Floats>()     // logit_src
                                   .Arg<jhgnn::Floats>()     // logit_dst
                                   .Arg<jhgnn::Seed>()       // seed
+                                  .Arg<jhgnn::Int32s>()     // sender_ids
+                                  .Arg<jhgnn::Int32s>()     // receiver_ids
                                   .Arg<jhgnn::Floats>()     // out
                                   .Arg<jhgnn::Floats>()     // out_positive
                                   .Arg<jhgnn::Floats>()     // stats

@@ -34,7 +34,12 @@ struct AttentionLayout {
 struct Dropout {
   uint32_t threshold;  // an edge is dropped where its bits are below; 0: no dropout
   uint32_t seed;
-  float scale;  // of what is kept: 1 / (1 - rate)
+  float scale;                 // of what is kept: 1 / (1 - rate)
+  const int32_t* sender_ids;   // [sources] what is hashed for a source, or null: its own number
+  const int32_t* receiver_ids; // [targets], likewise
+
+  uint32_t sender(int64_t source) const { return static_cast<uint32_t>(sender_ids ? sender_ids[source] : source); }
+  uint32_t receiver(int64_t target) const { return static_cast<uint32_t>(receiver_ids ? receiver_ids[target] : target); }
 };
 
 struct AttentionForward {

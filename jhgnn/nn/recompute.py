@@ -36,6 +36,16 @@ def layer(function: Callable[[], Result]) -> Result:
     return function() if remat in ("none", "na") else jax.checkpoint(function, policy=_policy(remat))()
 
 
+def relations_separately() -> bool:
+    """Whether a layer projects and aggregates one relation after the other, so that one's projections are there."""
+    return _remat.get() == "full"
+
+
+def relation(function: Callable[[], Result]) -> Result:
+    """The result of one relation's projection and aggregation: recomputed by itself, where relations go separately."""
+    return jax.checkpoint(function)() if relations_separately() else function()
+
+
 def of_attention() -> Recompute:
     """What neighbor attention recomputes of itself."""
     return _of_attention(_remat.get())

@@ -202,8 +202,6 @@ def _choose_aggregation(config: Config, side: Side) -> tuple[bool, str, str]:
         obstacle = "the kernels of the CPU run on blocks that the host samples for it"
     elif not native.available():
         obstacle = native.HOW_TO_GET_IT
-    elif attends and config.model.attention_dropout > 0.0:
-        obstacle = "with attention dropout, which edges drop is hashed from global ids, and the kernel has slots"
     if obstacle and named == "native":
         raise InputError(f"kernels.{'attention' if attends else 'mean'} = 'native': {obstacle}; use 'auto'")
     if obstacle:

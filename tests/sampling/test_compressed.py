@@ -62,16 +62,21 @@ def test_shards_are_compressed_one_by_one():
 
 
 @pytest.mark.skipif(not native.available(), reason="needs the native kernels")
-@pytest.mark.parametrize("op", ["mean", "attention"])
+@pytest.mark.parametrize("op", ["mean", "attention", "dropped attention"])
 def test_native_ops_on_edges_equal_those_on_the_table_gradients_included(op):
-    table = with_edges(blocks_of(5, 40, 6, 70)).hops[0]["r"]
     rng = np.random.default_rng(1)
+    table = dataclasses.replace(
+        with_edges(blocks_of(5, 40, 6, 70)).hops[0]["r"],
+        sender_ids=jnp.asarray(rng.integers(0, 10**9, 70), jnp.int32),
+        receiver_ids=jnp.asarray(rng.integers(0, 10**9, 40), jnp.int32),
+    )
+    rate = 0.4 if op == "dropped attention" else 0.0
     z, src, dst = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((70, 2, 8), (70, 2), (40, 2)))
 
     def run(table, z, src, dst):
         if op == "mean":
             return fanout_mean.neighbor_mean(table, z.reshape(70, -1))
-        return fanout_attention.neighbor_attention(table, z, src, dst, jnp.uint32(0), 0.2, 0.0)
+        return fanout_attention.neighbor_attention(table, z, src, dst, jnp.uint32(9), 0.2, rate)
 
     plain, fast = dataclasses.replace(table, edges=None), table
     np.testing.assert_allclose(run(fast, z, src, dst), run(plain, z, src, dst), **TOLERANCE)

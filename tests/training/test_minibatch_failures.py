@@ -42,10 +42,6 @@ def test_a_loss_that_is_not_finite_names_batch_stage_and_tensor(model, side, tmp
         (("--kernels.mean", "segment"), "kernels.mean = 'segment' works on the whole graph"),
         (("--kernels.attention", "native"), "kernels.attention = 'native': 'rgcn' aggregates by kernels.mean"),
         (("--kernels.mean", "native", "--sampling.side", "device"), "on blocks that the host samples"),
-        (
-            ("--model.name", "rgat", "--kernels.attention", "native", "--model.attention_dropout", "0.2"),
-            "with attention dropout",
-        ),
     ],
 )
 def test_kernels_that_samples_cannot_run_are_one_line(more, message, tmp_path, academic_path, capsys):
@@ -56,13 +52,14 @@ def test_kernels_that_samples_cannot_run_are_one_line(more, message, tmp_path, a
 
 
 @pytest.mark.skipif(not native.available(), reason="needs the native kernels")
-def test_the_kernel_that_is_named_runs_and_gives_what_tables_give():
+@pytest.mark.parametrize(("model", "op"), [("rgcn", "neighbor_mean"), ("rgat", "neighbor_attention")])
+def test_the_kernel_that_is_named_runs_and_gives_what_tables_give(model, op):
     found = {}
     for side in ("host", "device"):
-        config = recipe("rgcn", sampling={"side": side}, training={"optimizer": "sgd"})
+        config = recipe(model, sampling={"side": side}, training={"optimizer": "sgd"})
         problem, programs = compiled(academic(), config)
         assert problem.compressed == (side == "host")
-        names = {choice.implementation for choice in problem.choices if choice.op == "neighbor_mean"}
+        names = {choice.implementation for choice in problem.choices if choice.op == op}
         assert names == {"native" if side == "host" else "fanout"}
         found[side] = steps(problem, programs, config, 5)[0].params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *found.values())

@@ -1,7 +1,7 @@
 """For sampled blocks: edge softmax along the columns of a neighbour table; gathers and masked reductions only.
 
-On the CPU, where the table comes with its compressed edges, the native kernel walks them, unless attention weights are
-dropped: it hashes an edge's slots, and a sampled edge must be dropped where the full graph's is.
+On the CPU, where the table comes with its compressed edges, the native kernel walks them. Either way dropout hashes an
+edge's global ids, so that a sampled edge is dropped where the full graph's is.
 """
 
 import functools
@@ -56,8 +56,7 @@ def neighbor_attention(
             " [sources, heads], [targets, heads]"
         )
     attend = functools.partial(_attend, table, negative_slope=negative_slope, dropout_rate=dropout_rate)
-    fused = table.edges is not None and dropout_rate == 0.0
-    wrapped = recompute == "everything" or (recompute == "edges" and not fused)
+    wrapped = recompute == "everything" or (recompute == "edges" and table.edges is None)
     return (jax.checkpoint(attend) if wrapped else attend)(z, logit_src, logit_dst, seed)
 
 
@@ -72,9 +71,14 @@ def _attend(
     dropout_rate: float,
 ) -> jax.Array:
     heads = z.shape[1]
-    if table.edges is not None and dropout_rate == 0.0:
+    if table.edges is not None:
         padded = jnp.concatenate([logit_dst, jnp.zeros((1, heads), logit_dst.dtype)])
-        return native.neighbor_attention(table.edges, z, logit_src, padded, seed, negative_slope, 0.0)[:-1]
+        ids = None
+        if dropout_rate > 0.0:
+            sender_ids, receiver_ids = _global_ids(table)
+            ids = sender_ids, jnp.append(receiver_ids, 0)
+        out = native.neighbor_attention(table.edges, z, logit_src, padded, seed, negative_slope, dropout_rate, ids)
+        return out[:-1]
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
     mask = table.mask[:, :, None]
     logits = _of_senders(table, logit_src.astype(accumulator)) + logit_dst.astype(accumulator)[:, None, :]
@@ -98,8 +102,13 @@ def _of_senders(table: NeighborTable, values: jax.Array) -> jax.Array:
 
 def _bits(table: NeighborTable, seed: jax.Array, heads: int) -> jax.Array:
     """The dropout bits of every entry and head, uint32 `[num_targets, width, heads]`."""
+    sender_ids, receiver_ids = _global_ids(table)
+    senders = _of_senders(table, sender_ids.astype(jnp.uint32))[:, :, None]
+    receivers = receiver_ids.astype(jnp.uint32)[:, None, None]
+    return edge_bits(seed, senders, receivers, jnp.arange(heads, dtype=jnp.uint32)[None, None, :])
+
+
+def _global_ids(table: NeighborTable) -> tuple[jax.Array, jax.Array]:
     if table.sender_ids is None or table.receiver_ids is None:
         raise ValueError(f"dropout on {table.name!r} reads global ids; take the table from SampledBlocks.table")
-    senders = _of_senders(table, table.sender_ids.astype(jnp.uint32))[:, :, None]
-    receivers = table.receiver_ids.astype(jnp.uint32)[:, None, None]
-    return edge_bits(seed, senders, receivers, jnp.arange(heads, dtype=jnp.uint32)[None, None, :])
+    return table.sender_ids, table.receiver_ids

@@ -5,6 +5,7 @@ logit and three numbers a target and head: memory grows with vertices, not edges
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,11 @@ def neighbor_attention(
     seed: jax.Array,
     negative_slope: float,
     dropout_rate: float,
+    ids: tuple[jax.Array, jax.Array] | None = None,
 ) -> jax.Array:
     """See `jhgnn.ops.neighbor_attention`. float32 and bfloat16 only.
+
+    Dropout hashes the vertices' numbers, or `ids`: int32 `[num_sources]` and `[num_targets]`.
 
     Raises:
         RuntimeError: the kernels are not built.
@@ -37,7 +41,9 @@ def neighbor_attention(
         return jnp.zeros((graph.num_targets, heads, width), z.dtype)
     logits = logit_src.astype(jnp.float32), logit_dst.astype(jnp.float32)
     seed = jnp.asarray(seed, jnp.uint32).reshape(1)
-    out = _attention(negative_slope, dropout_rate, graph.incoming, graph.outgoing, z, *logits, seed)
+    empty = jnp.zeros(0, jnp.int32)
+    hashed = _Hashed(seed, *((empty, empty) if ids is None or dropout_rate == 0.0 else ids))
+    out = _attention(negative_slope, dropout_rate, graph.incoming, graph.outgoing, z, *logits, hashed)
     return out.astype(z.dtype)
 
 
@@ -46,6 +52,14 @@ def attention_row_size(heads: int, width: int, factors: int, rate: float) -> tup
     padded = heads if heads <= 2 else 4 if heads <= 4 else 8 if heads <= 8 else _round_up(heads, 16)
     body = _round_up(padded * width, 16)
     return _round_up(factors * padded + (rate > 0.0), 16) + body, body
+
+
+class _Hashed(NamedTuple):
+    """What dropout hashes: the seed, uint32 `[1]`, and the ids of both sides, or empty ones for vertices' numbers."""
+
+    seed: jax.Array
+    sender_ids: jax.Array
+    receiver_ids: jax.Array
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -57,9 +71,9 @@ def _attention(
     z: jax.Array,
     logit_src: jax.Array,
     logit_dst: jax.Array,
-    seed: jax.Array,
+    hashed: _Hashed,
 ) -> jax.Array:
-    return _call_forward(slope, rate, incoming, z, logit_src, logit_dst, seed, training=False)[0]
+    return _call_forward(slope, rate, incoming, z, logit_src, logit_dst, hashed, training=False)[0]
 
 
 def _forward(
@@ -70,17 +84,17 @@ def _forward(
     z: jax.Array,
     logit_src: jax.Array,
     logit_dst: jax.Array,
-    seed: jax.Array,
+    hashed: _Hashed,
 ) -> tuple[jax.Array, tuple]:
-    out, out_positive, stats = _call_forward(slope, rate, incoming, z, logit_src, logit_dst, seed, training=True)
+    out, out_positive, stats = _call_forward(slope, rate, incoming, z, logit_src, logit_dst, hashed, training=True)
     # Named here as well: the backward pass reads the kernel's own output, and a reshaped copy of it is another tensor.
     out = checkpoint_name(out, "na_out")
     out_positive, stats = checkpoint_name(out_positive, "na_stats"), checkpoint_name(stats, "na_stats")
-    return out, (outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats)
+    return out, (outgoing, z, logit_src, logit_dst, hashed, out, out_positive, stats)
 
 
 def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array) -> tuple:
-    outgoing, z, logit_src, logit_dst, seed, out, out_positive, stats = residuals
+    outgoing, z, logit_src, logit_dst, hashed, out, out_positive, stats = residuals
     _, heads, width = z.shape
     row_size, _ = attention_row_size(heads, width, 4, rate)
     shapes = [z.shape, logit_src.shape, logit_dst.shape, (logit_dst.shape[0], row_size)]
@@ -92,7 +106,7 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
         z,
         logit_src,
         logit_dst,
-        seed,
+        *hashed,
         out,
         out_positive,
         stats,
@@ -112,7 +126,7 @@ def _call_forward(
     z: jax.Array,
     logit_src: jax.Array,
     logit_dst: jax.Array,
-    seed: jax.Array,
+    hashed: _Hashed,
     *,
     training: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -127,7 +141,7 @@ def _call_forward(
     ]
     out, out_positive, stats, _ = jax.ffi.ffi_call(
         "jhgnn_attention_forward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    )(incoming.indptr, incoming.indices, z, logit_src, logit_dst, seed, **_attributes(slope, rate))
+    )(incoming.indptr, incoming.indices, z, logit_src, logit_dst, *hashed, **_attributes(slope, rate))
     return out, out_positive, stats
 
 
