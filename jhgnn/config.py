@@ -131,11 +131,6 @@ class ModelConfig:
     activation: Literal["auto", "relu", "elu", "gelu", "tanh", "none"] = _option(
         "auto", "after each layer; auto: ELU where there is attention, else ReLU"
     )
-    embedding_deviation: float = _option(
-        0.0,
-        "standard deviation of new embeddings, for types without features; 0: Glorot's, by the number of nodes",
-        minimum=0,
-    )
     residual: bool = _option(False, "add each layer's input to its output, from the second layer on")
     layer_norm: bool = _option(False, "normalise each layer's output")
     dtype: Literal["float32", "bfloat16"] = _option(

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jhgnn.config import ModelConfig
 from jhgnn.models.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.feature_projection import Rows
 from jhgnn.nn.stage import stage
@@ -27,9 +26,8 @@ class InputEmbeddings(nnx.Module):
     too, have the size of the batch.
     """
 
-    def __init__(self, node_types: Collection[str], spec: GraphSpec, config: ModelConfig, *, rngs: nnx.Rngs) -> None:
-        width, deviation = config.hidden, config.embedding_deviation
-        init = nnx.initializers.normal(deviation) if deviation else nnx.initializers.glorot_uniform()
+    def __init__(self, node_types: Collection[str], spec: GraphSpec, width: int, *, rngs: nnx.Rngs) -> None:
+        init = nnx.initializers.glorot_uniform()
         self.tables = nnx.Dict(
             {
                 node_type: nnx.Param(init(rngs.params(), (spec.num_nodes[node_type], width)))

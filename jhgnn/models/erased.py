@@ -106,7 +106,7 @@ class ErasedModel(nnx.Module):
         self.feature_dropout, self.dropout, self.residual = config.feature_dropout, config.dropout, config.residual
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
-        self.embeddings = InputEmbeddings(spec.num_nodes, spec, config, rngs=rngs)
+        self.embeddings = InputEmbeddings(spec.num_nodes, spec, config.hidden, rngs=rngs)
         self.projections = nnx.Dict(
             {
                 node_type: FeatureProjection(["x"], self.embeddings.widths[node_type], config.hidden, rngs=rngs)

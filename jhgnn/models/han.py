@@ -114,7 +114,7 @@ class HAN(nnx.Module):
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
         self.target, self.num_nodes = spec.target, nnx.static(dict(spec.num_nodes))
         self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
-        self.embeddings = InputEmbeddings([spec.target], spec, config, rngs=rngs)
+        self.embeddings = InputEmbeddings([spec.target], spec, config.hidden, rngs=rngs)
         width = self.embeddings.widths[spec.target]
         layers = []
         for layer in range(config.layers or 1):

@@ -55,7 +55,7 @@ class LinkPredictor(nnx.Module):
             if encodes
             else None
         )
-        self.embeddings = None if encodes else InputEmbeddings(types, spec, config, rngs=rngs)
+        self.embeddings = None if encodes else InputEmbeddings(types, spec, config.hidden, rngs=rngs)
         projections = {}
         if task.skip or self.encoder is None:
             for node_type in types:

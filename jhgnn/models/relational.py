@@ -56,7 +56,7 @@ class RelationalEncoder(nnx.Module):
         plans = plan_layers(spec.relations, targets, config.layers or DEFAULT_LAYERS, reads_targets)
         self.num_nodes = nnx.static(dict(spec.num_nodes))
         self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
-        self.embeddings = InputEmbeddings(plans[0].reads, spec, config, rngs=rngs)
+        self.embeddings = InputEmbeddings(plans[0].reads, spec, config.hidden, rngs=rngs)
         widths: Mapping[str, int] = self.embeddings.widths
         layers = []
         for index, plan in enumerate(plans):
