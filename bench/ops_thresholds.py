@@ -5,13 +5,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jhgnn.ops.neighbor_attention import choose as attention
-from jhgnn.ops.neighbor_mean import choose as mean
+from jhgnn.ops.neighbor_attention.choose import DENSE_FROM as ATTENTION_DENSE_FROM
+from jhgnn.ops.neighbor_mean.choose import DENSE_FROM as MEAN_DENSE_FROM
 
 SWEEP = "density_"
 """How the cases of one size and growing density begin."""
 
-IN_CODE = {"neighbor_attention": attention.DENSE_FROM, "neighbor_mean": mean.DENSE_FROM}
+IN_CODE = {"neighbor_attention": ATTENTION_DENSE_FROM, "neighbor_mean": MEAN_DENSE_FROM}
 
 
 def dense_from(rows: Iterable[Mapping[str, Any]], op: str) -> float | None:

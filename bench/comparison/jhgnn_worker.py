@@ -194,8 +194,8 @@ def forward_epochs(count: int) -> Answer:
     structure = session.programs.structure
 
     def objective(params: Params, state: TrainState, inputs: Any, labels: jax.Array, ids: jax.Array) -> jax.Array:
-        output = apply_model(structure, params, inputs, dropout_seed(state))
-        return mean_loss(output.logits, labels, ids, config.training.label_smoothing)
+        output = apply_model(structure, params, inputs, dropout_seed(state), ids=ids)
+        return mean_loss(output.logits, labels[ids], config.training.label_smoothing)
 
     arguments = (session.state.params, session.state, problem.inputs, problem.labels, problem.splits["train"])
     if session.forward is None:
@@ -215,7 +215,7 @@ def train(target_f1: float) -> Answer:
     session.programs = session.programs or compile_programs(problem, config)
     structure = session.programs.structure
     infer = jax.jit(functools.partial(apply_model, structure))
-    labels = session.plain.labels
+    labels, ids = session.plain.labels, problem.splits["val"]
     best_loss, waited, best_epoch, reached, done = float("inf"), 0, 0, None, 0
     best_logits = np.zeros(0)
     for epoch in range(1, config.training.epochs + 1):
@@ -223,7 +223,7 @@ def train(target_f1: float) -> Answer:
             break
         epochs(1)
         logits = infer(session.state.params, problem.inputs).logits
-        loss = float(mean_loss(logits, problem.labels, problem.splits["val"]))
+        loss = float(mean_loss(logits[ids], problem.labels[ids]))
         done, waited, host = epoch, waited + 1, np.asarray(logits)
         if reached is None and f1_scores(host, labels, session.plain.splits["val"])[0] >= target_f1:
             reached = epoch

@@ -76,7 +76,7 @@ def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.nd
     forward = jax.jit(functools.partial(apply_model, structure))
 
     def objective(params: Params, inputs: object, labels: jax.Array, ids: jax.Array) -> jax.Array:
-        return mean_loss(apply_model(structure, params, inputs).logits, labels, ids)  # type: ignore[arg-type]
+        return mean_loss(apply_model(structure, params, inputs).logits[ids], labels[ids])  # type: ignore[arg-type]
 
     params = jax.tree.map(jax.numpy.array, params)
     results = {"logits": np.asarray(forward(params, inputs).logits)}

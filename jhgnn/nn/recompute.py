@@ -30,6 +30,17 @@ def recomputing(remat: str) -> Iterator[None]:
         _remat.reset(token)
 
 
+def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compiles so that what is to be recomputed is.
+
+    `jax.checkpoint` parts the two computations by barriers. XLA for the CPU removes them before it eliminates common
+    subexpressions, finds the forward pass's values again, and keeps them (R-GAT on a 20th of MAG with `full`: 597 MB
+    of temporaries instead of 276 MB). Without that pass the barriers stay; they cost nothing.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    return lowered.compile({"xla_disable_hlo_passes": "cse_barrier_expander"} if on_cpu else None)
+
+
 def layer(function: Callable[[], Result]) -> Result:
     """The result of one layer, which closes over what it reads; that is kept, and inside it what the policy says."""
     remat = _remat.get()

@@ -11,12 +11,13 @@ from pathlib import Path
 import jax
 
 from jhgnn import native
+from jhgnn.nn.recompute import compile_lowered
 from jhgnn.planning.work import Work, work
 from jhgnn.profiling.hlo import parse
 from jhgnn.training.reporting import write_text
 
-_VERSION = 1
-"""Of what is counted; raise it with every change to `Work` or to the formulas behind it."""
+_VERSION = 2
+"""Of what is counted; raise it with every change to `Work`, to the formulas behind it, or to how programs compile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ def _analyse_one(digest: str, lowered: jax.stages.Lowered) -> Analysis:
             return Analysis(**found | {"work": Work(**found["work"])})
         except (ValueError, TypeError, KeyError):
             file.unlink(missing_ok=True)  # it was cut short, or is of another version
-    analysis = analyse_compiled(lowered.compile())
+    analysis = analyse_compiled(compile_lowered(lowered))
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(dataclasses.asdict(analysis)))

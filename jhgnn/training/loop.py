@@ -210,8 +210,9 @@ def _explain(problem: Problem, programs: Programs, config: Config, state: TrainS
     before = state._replace(step=state.step - 1)
 
     def objective(params: Params) -> jax.Array:
-        output = apply_model(programs.structure, params, problem.inputs, dropout_seed(before))
-        return mean_loss(output.logits, problem.labels, problem.splits["train"], config.training.label_smoothing)
+        ids = problem.splits["train"]
+        output = apply_model(programs.structure, params, problem.inputs, dropout_seed(before), ids=ids)
+        return mean_loss(output.logits, problem.labels[ids], config.training.label_smoothing)
 
     bad_inputs = [*diagnosis.non_finite_leaves({"params": state.params, "inputs": problem.inputs})]
     if bad_inputs:

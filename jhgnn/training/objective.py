@@ -20,23 +20,19 @@ class SplitCounts(NamedTuple):
     correct: jax.Array  # scalar: rows with every label right
 
 
-def mean_loss(logits: jax.Array, labels: jax.Array, ids: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """Mean loss over the target nodes `ids`.
-
-    Softmax cross entropy for labels `[num_targets]`, else the mean binary cross entropy over `[num_targets,
-    num_classes]`; 0 where `ids` is empty.
-    """
+def mean_loss(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """Mean of `losses` over all rows; 0 without any."""
     with stage("LC", part="loss"):
-        if ids.shape[0] == 0:
-            return jnp.zeros(())
-        return losses(logits[ids], labels[ids], label_smoothing).mean()
+        return losses(logits, labels, label_smoothing).mean() if logits.shape[0] else jnp.zeros(())
 
 
 def losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
     """The loss of each row, `[rows]`: softmax cross entropy for labels `[rows]`, else the mean binary cross entropy."""
     if labels.ndim == 1:
-        targets = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[1]), label_smoothing)
-        return optax.softmax_cross_entropy(logits, targets)
+        # As optax.softmax_cross_entropy of smoothed one-hot labels, without arrays of their size.
+        right = labels[:, None] == jnp.arange(logits.shape[1])[None, :]
+        wanted = (1.0 - label_smoothing) * jnp.sum(logits, axis=1, where=right)
+        return jax.nn.logsumexp(logits, axis=1) - wanted - label_smoothing * logits.mean(axis=1)
     targets = labels.astype(logits.dtype) * (1.0 - label_smoothing) + 0.5 * label_smoothing
     return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=1)
 
@@ -54,7 +50,7 @@ def count(logits: jax.Array, labels: jax.Array, ids: jax.Array) -> SplitCounts:
     predicted = predict(logits[ids], multi_label)
     wanted = labels[ids].astype(bool) if multi_label else jax.nn.one_hot(labels[ids], logits.shape[1], dtype=bool)
     return SplitCounts(
-        mean_loss(logits, labels, ids),
+        mean_loss(logits[ids], labels[ids]),
         (predicted & wanted).sum(axis=0),
         (predicted & ~wanted).sum(axis=0),
         (~predicted & wanted).sum(axis=0),

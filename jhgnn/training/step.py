@@ -18,7 +18,7 @@ from jhgnn.config import Config
 from jhgnn.counter_hash import GOLDEN, mix
 from jhgnn.models.classifier import ModelOutput
 from jhgnn.models.inputs import GraphInputs, ModelInputs
-from jhgnn.nn.recompute import recomputing
+from jhgnn.nn import recompute
 from jhgnn.nn.stage import stage
 from jhgnn.training.objective import SplitCounts, count, mean_loss
 from jhgnn.training.optimizer import make_optimizer
@@ -39,10 +39,21 @@ def apply_model(
     inputs: ModelInputs,
     step_seed: jax.Array | None = None,
     remat: str = "none",
+    ids: jax.Array | None = None,
 ) -> ModelOutput:
-    """The model as a pure function of its parameters; its gradient recomputes what `training.remat` says."""
-    with recomputing(remat):
-        return nnx.merge(structure, params)(inputs, step_seed)
+    """The model as a pure function of its parameters; its gradient recomputes what `training.remat` says.
+
+    The output is of all targets, or of those that `ids` names.
+    """
+    with recompute.recomputing(remat):
+        model = nnx.merge(structure, params)
+        output = model(inputs, step_seed)
+        if ids is None:
+            return output
+        # The logits of the others are never computed: of MAG's papers they alone would take a GiB.
+        with stage("LC", part="classifier"):
+            rows = output.embeddings[ids]
+        return model.classifier(rows)
 
 
 def dropout_seed(state: TrainState) -> jax.Array:
@@ -65,8 +76,8 @@ def train_step(
     """
 
     def objective(params: Params) -> jax.Array:
-        output = apply_model(structure, params, inputs, dropout_seed(state), config.training.remat)
-        return mean_loss(output.logits, labels, ids, config.training.label_smoothing)
+        output = apply_model(structure, params, inputs, dropout_seed(state), config.training.remat, ids)
+        return mean_loss(output.logits, labels[ids], config.training.label_smoothing)
 
     loss, gradients = jax.value_and_grad(objective)(state.params)
     with stage("PU"):
@@ -124,5 +135,5 @@ def lower_ahead(function: Any, arguments: tuple[Any, ...], donate: tuple[int, ..
 def compile_lowered(lower: Callable[[], jax.stages.Lowered]) -> Compiled:
     """Compiles what `lower` traces; the time is of both."""
     start = time.perf_counter()
-    compiled = lower().compile()
+    compiled = recompute.compile_lowered(lower())
     return Compiled(compiled, time.perf_counter() - start)

@@ -58,7 +58,7 @@ def test_a_batch_of_all_with_all_neighbours_is_the_full_batch_step():
     params = init_params(config.model, full.spec, 1)
     structure = model_structure(config.model, full.spec)
     output = apply_model(structure, params, full.inputs, dropout_seed(before))
-    expected = mean_loss(output.logits, full.labels, full.splits["train"])
+    expected = mean_loss(output.logits[full.splits["train"]], full.labels[full.splits["train"]])
     np.testing.assert_allclose(report.loss, expected, rtol=1e-5)
     assert int(report.num_targets) == 20
 

@@ -11,6 +11,7 @@ from jhgnn import native, remat_text
 from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.nn.recompute import compile_lowered
 from jhgnn.recipe import override
 from jhgnn.training.objective import mean_loss
 from jhgnn.training.state import model_structure
@@ -31,10 +32,10 @@ def compiled_gradient(problem, config: Config, params):
 
     def objective(params, inputs, labels, ids):
         output = apply_model(structure, params, inputs, jax.numpy.uint32(7), config.training.remat)
-        return mean_loss(output.logits, labels, ids)
+        return mean_loss(output.logits[ids], labels[ids])
 
     arguments = (params, problem.inputs, problem.labels, problem.splits["train"])
-    return jax.jit(jax.value_and_grad(objective)).lower(*arguments).compile(), arguments
+    return compile_lowered(jax.jit(jax.value_and_grad(objective)).lower(*arguments)), arguments
 
 
 def gradients(problem, config: Config, params):
