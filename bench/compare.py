@@ -9,12 +9,13 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.comparison.cases import CASES, MINIBATCH_CASES, PRESETS, ROOT, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
-from bench.comparison.measure import DEFAULT_VARIANTS, PEERS, Bench, Clock, chosen_columns
+from bench.comparison.measure import COLD_LIMIT_S, DEFAULT_VARIANTS, PEERS, Bench, Clock, chosen_columns
 from bench.comparison.protocol import WorkerError
 from bench.comparison.results import Results, slower
 
@@ -122,7 +123,9 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
     if not options.quick:
         fill_accuracy(results, full_batch, absent, options.seeds, folder, clock, threads)
     if not options.accuracy_only:
-        results.data["complete"] = all(case.name in results.data["cells"] for case in wanted)
+        cells = results.data["cells"]
+        cold = options.quick or not any(lacks_cold(*each) for case in cells.values() for each in case.items())
+        results.data["complete"] = cold and all(case.name in cells for case in wanted)
     results.save()
 
 
@@ -156,6 +159,30 @@ def measure_cases(
             continue
         results.data["cells"][case.name] = cells
         results.save()
+    if not quick:
+        for case in cases:
+            fill_cold(case, results, Bench(case, folder, timing, threads))
+
+
+def fill_cold(case: Case, results: Results, bench: Bench) -> None:
+    """Cold starts of one full-batch case, after every case has its epochs: they are the first to go without time."""
+    cells = results.data["cells"].get(case.name, {}) if case not in MINIBATCH_CASES else {}
+    for name, cell in cells.items():
+        if not lacks_cold(name, cell):
+            continue
+        if bench.clock.left_s < COLD_LIMIT_S:
+            return
+        try:
+            cell |= bench.cold(name, cell["variant"], cell)
+        except WorkerError as error:
+            cell["cold_not_run"] = str(error)
+        results.save()
+
+
+def lacks_cold(name: str, cell: Mapping[str, Any]) -> bool:
+    """Whether a column's cold start is still to be measured."""
+    timed = "epoch_ms" in cell and not name.endswith("-dense")
+    return timed and not cell.keys() & {"cold_s", "cold_not_run"}
 
 
 def measure_minibatches(bench: Bench, absent: dict[str, str]) -> dict[str, Any]:
@@ -193,12 +220,7 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
     if quick:
         columns.pop("jhgnn-dense", None)
     cells = bench.interleave(columns, rounds=3 if quick else 5)
-    for name, (framework, variant) in columns.items():
-        if not quick and "epoch_ms" in cells[name] and not name.endswith("-dense"):
-            try:
-                cells[name] |= bench.cold(framework, variant, cells[name])
-            except WorkerError as error:
-                cells[name]["cold_not_run"] = str(error)
+    for name, (framework, _) in columns.items():
         if framework in tried:
             cells[name]["tried"] = tried[framework]
     for peer, why in absent.items():
