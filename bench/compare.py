@@ -114,18 +114,21 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
         if results.begin(header, fresh=options.fresh):
             say(f"resumed: {len(results.data['cells'])} of {len(wanted)} cases are done")
         kept = 0.0 if options.quick or accuracy_done(results, full_batch, absent, options.seeds) else ACCURACY_SHARE
+        # Default variants of every case first, so that a slow machine still gets every row; then mini-batches, whose
+        # share goes to the rest where it is left; then every variant of each peer, and cold starts.
+        measure_cases(full_batch, results, folder, clock, threads, absent, quick=True)
         left = [case for case in sampled if case.name not in results.data["cells"]]
-        if left:  # first, so that what they leave of their share goes to the other cases
-            timing = Clock(budget_s * MINIBATCH_SHARE if full_batch else budget_s)
-            measure_cases(left, results, folder, timing, threads, absent, quick=options.quick)
-        timing = Clock(max(1.0, clock.left_s - kept * budget_s))
-        measure_cases(full_batch, results, folder, timing, threads, absent, quick=options.quick)
+        timing = Clock(min(clock.left_s, budget_s * MINIBATCH_SHARE) if full_batch else budget_s)
+        measure_cases(left, results, folder, timing, threads, absent, quick=options.quick)
+        if not options.quick:
+            timing = Clock(max(1.0, clock.left_s - kept * budget_s))
+            measure_cases(full_batch, results, folder, timing, threads, absent, quick=False)
     if not options.quick:
         fill_accuracy(results, full_batch, absent, options.seeds, folder, clock, threads)
     if not options.accuracy_only:
         cells = results.data["cells"]
-        cold = options.quick or not any(lacks_cold(*each) for case in cells.values() for each in case.items())
-        results.data["complete"] = cold and all(case.name in cells for case in wanted)
+        unfinished = results.provisional or any(lacks_cold(*each) for case in cells.values() for each in case.items())
+        results.data["complete"] = all(case.name in cells for case in wanted) and (options.quick or not unfinished)
     results.save()
 
 
@@ -139,15 +142,19 @@ def measure_cases(
     *,
     quick: bool,
 ) -> None:
-    """Measures and stores, case by case, what is not stored yet and can be measured in time."""
+    """Measures and stores, case by case, what is not stored yet and can be measured in time.
+
+    What a quick pass stored is provisional: a whole one measures it again, and keeps it where time runs out.
+    """
     for case in cases:
-        if case.name in results.data["cells"]:
+        if case.name in results.data["cells"] and (quick or case.name not in results.provisional):
             continue
         if not is_real(case.dataset) and case.dataset not in PRESETS:
             say(f"{case.name}: its files are not here, and no synthetic graph stands in; set JHGNN_DATA_ROOT")
             continue
         if timing.left_s < 20:
-            say(f"{case.name}: not measured, the time budget is spent; run the same command again")
+            what = "default variants alone" if case.name in results.provisional else "not measured"
+            say(f"{case.name}: {what}, the time budget is spent; run the same command again")
             continue
         bench = Bench(case, folder, timing, threads)
         if case in MINIBATCH_CASES:
@@ -157,8 +164,7 @@ def measure_cases(
         if cut_off(cells, absent, timing.left_s):
             say(f"{case.name}: cut off by the time budget, not kept; run the same command again")
             continue
-        results.data["cells"][case.name] = cells
-        results.save()
+        results.store(case.name, cells, provisional=quick and case not in MINIBATCH_CASES)
     if not quick:
         for case in cases:
             fill_cold(case, results, Bench(case, folder, timing, threads))

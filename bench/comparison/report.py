@@ -37,6 +37,9 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
         f" {'a quick run' if data['settings']['quick'] else 'a whole run'}{'' if data['complete'] else ', unfinished'}."
     ]
     notes += [f"{COLUMNS[peer]} is missing: {why}." for peer, why in data["missing"].items() if why]
+    provisional = [] if data["settings"]["quick"] else data.get("provisional", [])
+    if provisional:
+        notes.append(f"Of the peers' variants only the default ones were timed on {', '.join(provisional)}.")
     stands_in = data["settings"].get("synthetic", [])
     if stands_in:
         notes.append(f"Synthetic graphs stand in for {', '.join(stands_in)}.")

@@ -35,6 +35,18 @@ class Results:
         self.save()
         return resumes
 
+    @property
+    def provisional(self) -> list[str]:
+        """Cases of which the peers' default variants alone were timed."""
+        return list(self.data.get("provisional", []))
+
+    def store(self, case: str, cells: dict[str, Any], *, provisional: bool = False) -> None:
+        """Keeps the figures of one case."""
+        self.data["cells"][case] = cells
+        others = [name for name in self.provisional if name != case]
+        self.data["provisional"] = [*others, case] if provisional else others
+        self.save()
+
     def save(self) -> None:
         """Replaces the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -75,6 +75,16 @@ def test_an_interrupted_run_resumes_and_a_complete_one_becomes_the_previous(tmp_
     assert "han-acm" in third.data["previous"]
 
 
+def test_what_a_quick_pass_stored_is_provisional_until_it_is_measured_whole(tmp_path):
+    results = Results(tmp_path / "r.json")
+    results.begin(HEADER, fresh=False)
+    results.store("han-acm", {"jhgnn": {"epoch_ms": 2.0}}, provisional=True)
+    assert Results(results.path).provisional == ["han-acm"]
+    results.store("han-acm", {"jhgnn": {"epoch_ms": 1.0}})
+    assert Results(results.path).provisional == []
+    assert Results(results.path).data["cells"]["han-acm"]["jhgnn"]["epoch_ms"] == 1.0
+
+
 @pytest.mark.parametrize(("now", "flagged"), [(1.05, 0), (1.25, 1)])
 def test_only_more_than_noise_is_flagged(now, flagged):
     before = {"c": {"jhgnn": {"epoch_ms": 1.0, "spread": 0.02}, "dgl": {"epoch_ms": 1.0, "spread": 0.0}}}
@@ -269,7 +279,8 @@ serve({
     "memory": lambda: {"process_peak_bytes": 2**20, "device_peak_bytes": 0},
 })
 """
-FEATURES = dict.fromkeys(("auto", "in turn", "ahead", "one way"), "sparse") | {"dense features": "dense"}
+DEFAULTS = (measure.DEFAULT_VARIANTS["dgl", "rgcn"], measure.DEFAULT_VARIANTS["pyg", "rgcn"])
+FEATURES = dict.fromkeys(("auto", "in turn", "ahead", *DEFAULTS), "sparse") | {"dense features": "dense"}
 
 
 def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
@@ -295,6 +306,8 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     assert compare.main() == 0
     data = json.loads((tmp_path / "r.json").read_text())
     assert data["complete"]
+    assert data["provisional"] == []
+    assert data["cells"]["rgcn-acm"]["dgl"]["tried"].keys() == FEATURES.keys()
     assert data["cells"]["rgcn-acm"].keys() >= {"jhgnn", "dgl", "pyg"}
     assert data["cells"]["rgcn-acm"]["jhgnn"].keys() >= {"epoch_ms", "forward_ms", "cold_s", "start_s", "sgb_s"}
     assert data["cells"]["rgcn-mag"]["pyg"]["modes"].keys() == {"in turn", "ahead"}
