@@ -31,6 +31,7 @@ from jhgnn.training.minibatch_step import BatchCounts, BatchProgram, BatchReport
 from jhgnn.training.objective import SplitCounts, scores
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.parallel import local
+from jhgnn.training.processes import meet
 from jhgnn.training.reporting import EpochBar, Metrics, Say
 from jhgnn.training.state import Params, TrainState, init_params, init_state
 
@@ -59,6 +60,7 @@ def train_minibatches(
         NonFiniteLossError: the loss or a gradient stopped being finite; the checkpoint holds the state before it.
         LoaderError: a batch could not be prepared.
     """
+    meet("programs are compiled")
     run = _Run(problem, programs, config, folder, recipe, resume, say, title)
     try:
         return run.train(stop)

@@ -5,12 +5,17 @@ import sys
 from typing import NoReturn
 
 import jax
+from orbax.checkpoint import multihost
 
 from jhgnn.config import DistributedConfig
 from jhgnn.errors import InputError
 
 _CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where SLURM, Open MPI and other launchers say how many processes they started; JAX joins those of the first two."""
+
+
+_WAIT_MS = 24 * 3600 * 1000
+"""For each other; one that dies ends the others long before."""
 
 
 def in_cluster() -> bool:
@@ -51,6 +56,15 @@ def join(config: DistributedConfig) -> bool:
             f" ({reason}); give distributed.coordinator, num_processes and process_id"
         ) from None
     return True
+
+
+def meet(name: str) -> None:
+    """Waits here for all processes that `join` found, as long as they live; returns at once where there is one.
+
+    Before the first exchange: gloo gives processes 30 s to find each other then, and on a busy machine one may have
+    compiled for that much longer than the other.
+    """
+    multihost.get_barrier_sync_fn()(key=name, timeout_ms=_WAIT_MS)
 
 
 def leave(code: int) -> NoReturn:

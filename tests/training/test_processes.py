@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,12 @@ def environment() -> dict[str, str]:
     return dict(os.environ) | {"JAX_PLATFORMS": "cpu"}
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "jhgnn.train", *SMALL, f"--run.dir={folder}", *options]
+def start(folder: Path, *options: str, program: Sequence[str] = ("-m", "jhgnn.train")) -> subprocess.Popen:
+    command = [sys.executable, *program, *SMALL, f"--run.dir={folder}", *options]
     return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
 
 
-def start_two(folder: Path, *options: str) -> list[subprocess.Popen]:
+def start_two(folder: Path, *options: str, **how: Sequence[str]) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -75,8 +76,9 @@ def start_two(folder: Path, *options: str) -> list[subprocess.Popen]:
             folder,
             f"--distributed.coordinator=127.0.0.1:{port}",
             "--distributed.num_processes=2",
-            f"--distributed.process_id={number}",
             *options,
+            f"--distributed.process_id={number}",
+            **how,
         )
         for number in range(2)
     ]
@@ -86,6 +88,25 @@ def finish(*running: subprocess.Popen) -> list[str]:
     errors = [process.communicate(timeout=600)[1] for process in running]
     assert [process.returncode for process in running] == [0] * len(running), errors
     return errors
+
+
+SLOW_TO_COMPILE = """
+import sys, time
+from jhgnn.nn import recompute
+compile_lowered, waited = recompute.compile_lowered, []
+def late(lowered):
+    if sys.argv[-1].endswith("1") and not waited:
+        waited.append(time.sleep(35))
+    return compile_lowered(lowered)
+recompute.compile_lowered = late
+from jhgnn.train import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_compiles_longer_than_gloo_waits_is_waited_for(tmp_path):
+    finish(*start_two(tmp_path / "run", "--training.epochs=1", program=["-c", SLOW_TO_COMPILE]))
 
 
 @pytest.mark.slow
