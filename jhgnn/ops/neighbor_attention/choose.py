@@ -5,7 +5,7 @@ import jax
 from jhgnn import native
 from jhgnn.graph.semantic_graph import SemanticGraph
 
-DENSE_FROM = 0.02
+DENSE_FROM = 0.07
 """Density from which the masked dense product beats segment sums where there is no native kernel."""
 
 
