@@ -30,7 +30,7 @@ def recomputing(remat: str) -> Iterator[None]:
         _remat.reset(token)
 
 
-def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+def compile_with_barriers(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """Compiles so that what is to be recomputed is.
 
     `jax.checkpoint` parts the two computations by barriers. XLA for the CPU removes them before it eliminates common

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 
 from jhgnn import native
-from jhgnn.nn.recompute import compile_lowered
+from jhgnn.nn.recompute import compile_with_barriers
 from jhgnn.planning.work import Work, work
 from jhgnn.profiling.hlo import parse
 from jhgnn.training.reporting import write_text
@@ -56,7 +56,7 @@ def _analyse_one(digest: str, lowered: jax.stages.Lowered) -> Analysis:
             return Analysis(**found | {"work": Work(**found["work"])})
         except (ValueError, TypeError, KeyError):
             file.unlink(missing_ok=True)  # it was cut short, or is of another version
-    analysis = analyse_compiled(compile_lowered(lowered))
+    analysis = analyse_compiled(compile_with_barriers(lowered))
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(dataclasses.asdict(analysis)))

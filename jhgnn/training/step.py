@@ -135,5 +135,5 @@ def lower_ahead(function: Any, arguments: tuple[Any, ...], donate: tuple[int, ..
 def compile_lowered(lower: Callable[[], jax.stages.Lowered]) -> Compiled:
     """Compiles what `lower` traces; the time is of both."""
     start = time.perf_counter()
-    compiled = recompute.compile_lowered(lower())
+    compiled = recompute.compile_with_barriers(lower())
     return Compiled(compiled, time.perf_counter() - start)

@@ -93,12 +93,12 @@ def finish(*running: subprocess.Popen) -> list[str]:
 SLOW_TO_COMPILE = """
 import sys, time
 from jhgnn.nn import recompute
-compile_lowered, waited = recompute.compile_lowered, []
+compile_now, waited = recompute.compile_with_barriers, []
 def late(lowered):
     if sys.argv[-1].endswith("1") and not waited:
         waited.append(time.sleep(35))
-    return compile_lowered(lowered)
-recompute.compile_lowered = late
+    return compile_now(lowered)
+recompute.compile_with_barriers = late
 from jhgnn.train import main
 sys.exit(main(sys.argv[1:]))
 """

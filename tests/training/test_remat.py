@@ -11,7 +11,7 @@ from jhgnn import native, remat_text
 from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.nn.recompute import compile_lowered
+from jhgnn.nn.recompute import compile_with_barriers
 from jhgnn.recipe import override
 from jhgnn.training.objective import mean_loss
 from jhgnn.training.state import model_structure
@@ -35,7 +35,7 @@ def compiled_gradient(problem, config: Config, params):
         return mean_loss(output.logits[ids], labels[ids])
 
     arguments = (params, problem.inputs, problem.labels, problem.splits["train"])
-    return compile_lowered(jax.jit(jax.value_and_grad(objective)).lower(*arguments)), arguments
+    return compile_with_barriers(jax.jit(jax.value_and_grad(objective)).lower(*arguments)), arguments
 
 
 def gradients(problem, config: Config, params):
