@@ -167,13 +167,13 @@ def measure_cases(
         results.store(case.name, cells, provisional=quick and case not in MINIBATCH_CASES)
     if not quick:
         for case in cases:
-            fill_cold(case, results, Bench(case, folder, timing, threads))
+            if any(lacks_cold(*each) for each in results.data["cells"].get(case.name, {}).items()):
+                fill_cold(results, Bench(case, folder, timing, threads))
 
 
-def fill_cold(case: Case, results: Results, bench: Bench) -> None:
+def fill_cold(results: Results, bench: Bench) -> None:
     """Cold starts of one full-batch case, after every case has its epochs: they are the first to go without time."""
-    cells = results.data["cells"].get(case.name, {}) if case not in MINIBATCH_CASES else {}
-    for name, cell in cells.items():
+    for name, cell in results.data["cells"][bench.case.name].items():
         if not lacks_cold(name, cell):
             continue
         if bench.clock.left_s < COLD_LIMIT_S:
