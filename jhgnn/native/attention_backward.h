@@ -141,12 +141,14 @@ static bool backward_rows_of(const AttentionBackward& args, int64_t first, int64
   const int32_t* indptr = args.outgoing.indptr;
   if (!indices_in_range(args.outgoing.indices + indptr[first], indptr[last] - indptr[first], args.outgoing.num_columns))
     return false;
-  for (int64_t source = first; source < last; ++source) {
-    if (indptr[source + 1] - indptr[source] > kPieceEdges) continue;
-    Accumulator(args.layout, memory).clear();
-    backward_edges_of<kPeriod, kDrop, kUnsafe>(args, source, indptr[source], indptr[source + 1], memory);
-    backward_finish_of<kPeriod>(args, source, memory);
-  }
+  const int64_t size = accumulator_size(args.layout);
+  walk_rows(
+      args.outgoing, first, last,
+      [&](int64_t, int64_t place) { Accumulator(args.layout, memory + place * size).clear(); },
+      [&](int64_t source, int64_t place, int64_t begin, int64_t end) {
+        backward_edges_of<kPeriod, kDrop, kUnsafe>(args, source, begin, end, memory + place * size);
+      },
+      [&](int64_t source, int64_t place) { backward_finish_of<kPeriod>(args, source, memory + place * size); });
   return true;
 }
 

@@ -138,12 +138,14 @@ static bool forward_rows_of(const AttentionForward& args, int64_t first, int64_t
   const int32_t* indptr = args.incoming.indptr;
   if (!indices_in_range(args.incoming.indices + indptr[first], indptr[last] - indptr[first], args.incoming.num_columns))
     return false;
-  for (int64_t target = first; target < last; ++target) {
-    if (indptr[target + 1] - indptr[target] > kPieceEdges) continue;
-    Accumulator(args.layout, memory).clear();
-    forward_edges_of<kPeriod, kDrop, kSplit>(args, target, indptr[target], indptr[target + 1], memory);
-    forward_finish_of<kPeriod>(args, target, memory);
-  }
+  const int64_t size = accumulator_size(args.layout);
+  walk_rows(
+      args.incoming, first, last,
+      [&](int64_t, int64_t place) { Accumulator(args.layout, memory + place * size).clear(); },
+      [&](int64_t target, int64_t place, int64_t begin, int64_t end) {
+        forward_edges_of<kPeriod, kDrop, kSplit>(args, target, begin, end, memory + place * size);
+      },
+      [&](int64_t target, int64_t place) { forward_finish_of<kPeriod>(args, target, memory + place * size); });
   return true;
 }
 

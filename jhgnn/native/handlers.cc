@@ -23,6 +23,9 @@ using Seed = ffi::Buffer<ffi::U32>;
 
 constexpr int64_t kTaskWork = 8192;       // edges, with kRowWork more a row
 constexpr int64_t kRowWork = 8;           // a row costs about as much as so many edges
+constexpr int64_t kTasksPerThread = 16;   // at least, so that threads end together
+constexpr int64_t kTileBytes = 256 << 10;  // half of a small second-level cache; 128 to 384 KiB were as good
+constexpr double kTileEdges = 32;         // edges of a row in a tile: fewer do not pay for loading its accumulator again
 constexpr int64_t kVertexBlock = 512;     // vertices a task where there are no edges
 constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
 
@@ -59,7 +62,7 @@ ffi::Error csr_view(const Int32s& indptr, const Int32s& indices, int64_t num_col
     return invalid("indptr " + text(indptr.dimensions()) + " and indices " + text(indices.dimensions()) +
                    " of a graph must be vectors, indptr of one element at least");
   }
-  *view = {indptr.typed_data(), indices.typed_data(), indptr.dimensions()[0] - 1, indices.dimensions()[0], num_columns};
+  *view = {indptr.typed_data(), indices.typed_data(), indptr.dimensions()[0] - 1, indices.dimensions()[0], num_columns, 0};
   const int32_t* offsets = view->indptr;
   bool ascending = true;
   for (int64_t row = 0; row < view->num_rows; ++row) ascending &= offsets[row] <= offsets[row + 1];
@@ -93,10 +96,21 @@ ffi::Error check_kernels() {
                    : invalid("JHGNN_INSTRUCTION_SET names none that this processor and build have (avx512, avx2, baseline)");
 }
 
-// Rows that belong to each task: about kTaskWork edges, wherever rows end.
-std::vector<int64_t> row_blocks(const CsrView& csr) {
+// How many columns, each of `column_bytes`, rows walk at a time: 0, all at once, where they fit the second-level cache
+// together or rows have too few edges a tile to pay for coming back to it.
+int64_t tile_columns(const CsrView& csr, int64_t column_bytes) {
+  if (csr.num_rows == 0 || csr.num_columns * column_bytes <= kTileBytes) return 0;
+  const int64_t columns = kTileBytes / column_bytes;
+  const double edges = static_cast<double>(csr.num_edges) / static_cast<double>(csr.num_rows) *
+                       static_cast<double>(columns) / static_cast<double>(csr.num_columns);
+  return edges >= kTileEdges ? columns : 0;
+}
+
+// Rows that belong to each task: about kTaskWork edges, or kTileRows rows where columns are tiled, wherever rows end.
+std::vector<int64_t> row_blocks(const CsrView& csr, int64_t threads) {
   const int64_t work = csr.num_edges + kRowWork * csr.num_rows;
-  const int64_t blocks = std::max<int64_t>(1, work / kTaskWork);
+  int64_t blocks = std::max<int64_t>(1, work / kTaskWork);
+  if (csr.tile_columns > 0) blocks = std::min(blocks, std::max(csr.num_rows / kTileRows, kTasksPerThread * threads));
   std::vector<int64_t> borders = {0};
   for (int64_t block = 1; block < blocks; ++block) {
     const int64_t before = work / blocks * block;
@@ -135,7 +149,7 @@ std::vector<Piece> hub_pieces(const CsrView& csr) {
 template <typename Rows, typename Edges, typename Finish>
 bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t accumulator_size, int64_t summed, const Rows& rows,
               const Edges& edges, const Finish& finish) {
-  const std::vector<int64_t> borders = row_blocks(csr);
+  const std::vector<int64_t> borders = row_blocks(csr, pool.num_threads());
   const std::vector<Piece> pieces = hub_pieces(csr);
   std::vector<float> partial(pieces.size() * accumulator_size, 0.0f);
   std::atomic<bool> valid{true};
@@ -152,7 +166,7 @@ bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t accumulator_siz
     }
     const int64_t block = task - num_pieces;
     if (borders[block] == borders[block + 1]) return;
-    std::vector<float> accumulator(accumulator_size);
+    std::vector<float> accumulator(accumulator_size * (csr.tile_columns > 0 ? kTileRows : 1));
     if (!rows(borders[block], borders[block + 1], accumulator.data())) valid.store(false, std::memory_order_relaxed);
   });
   if (!valid.load(std::memory_order_relaxed)) return false;
@@ -169,7 +183,7 @@ bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t accumulator_siz
 
 template <typename Rows>
 bool run_blocks(ffi::ThreadPool& pool, const CsrView& csr, const Rows& rows) {
-  const std::vector<int64_t> borders = row_blocks(csr);
+  const std::vector<int64_t> borders = row_blocks(csr, pool.num_threads());
   std::atomic<bool> valid{true};
   parallel_for(pool, static_cast<int64_t>(borders.size()) - 1, [&](int64_t block) {
     if (!rows(borders[block], borders[block + 1])) valid.store(false, std::memory_order_relaxed);
@@ -244,7 +258,8 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   args.logit_dst = logit_dst.typed_data();
   args.packed = packed->typed_data();
   args.slope = slope;
-  args.prefetch = sources * row_size * 4 > kPrefetchBytes;
+  args.incoming.tile_columns = tile_columns(args.incoming, row_size * 4);
+  args.prefetch = args.incoming.tile_columns == 0 && sources * row_size * 4 > kPrefetchBytes;
   args.out = out->typed_data();
   args.out_positive = split ? out_positive->typed_data() : nullptr;
   args.stats = stats->typed_data();
@@ -298,7 +313,8 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   args.stats = stats.typed_data();
   args.packed = packed->typed_data();
   args.slope = slope;
-  args.prefetch = targets * row_size * 4 > kPrefetchBytes;
+  args.outgoing.tile_columns = tile_columns(args.outgoing, row_size * 4);
+  args.prefetch = args.outgoing.tile_columns == 0 && targets * row_size * 4 > kPrefetchBytes;
   args.d_z = d_z->typed_data();
   args.d_logit_src = d_logit_src->typed_data();
   args.d_logit_dst = d_logit_dst->typed_data();
@@ -337,11 +353,15 @@ ffi::Error row_sum(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats v
   args.values = weighted ? values.typed_data() : nullptr;
   args.index_scale = scaled ? index_scale.typed_data() : nullptr;
   args.mean = mean;
-  args.prefetch = static_cast<int64_t>(x.size_bytes()) > kPrefetchBytes;
+  const int64_t column_bytes = static_cast<int64_t>(x.size_bytes()) / std::max<int64_t>(1, columns);
+  if (width > 0 && width % 16 == 0) {  // every instruction set's vectors fill the row
+    args.rows.tile_columns = tile_columns(args.rows, column_bytes);
+  }
+  args.prefetch = args.rows.tile_columns == 0 && static_cast<int64_t>(x.size_bytes()) > kPrefetchBytes;
   args.out = out->untyped_data();
   const bool valid = run_rows(
       pool, args.rows, width, width,
-      [&](int64_t first, int64_t last, float*) { return kernels()->sum_rows(args, first, last); },
+      [&](int64_t first, int64_t last, float* sums) { return kernels()->sum_rows(args, first, last, sums); },
       [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
       [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
   return valid ? ffi::Error::Success() : out_of_range(args.rows);
@@ -496,6 +516,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_max_backward, jhgnn::row_max_backward,
                                   .Ret<ffi::Buffer<ffi::F32>>());  // d_x
 
 const char* jhgnn_instruction_set() { return jhgnn::kernels() ? jhgnn::kernels()->name : "none"; }
+
+// For the tests of tiles, which have to know that there are some.
+int64_t jhgnn_tile_columns(int64_t rows, int64_t edges, int64_t columns, int64_t column_bytes) {
+  return jhgnn::tile_columns({nullptr, nullptr, rows, edges, columns, 0}, column_bytes);
+}
 
 // For the test that holds counter_hash.h against jhgnn/counter_hash.py.
 void jhgnn_edge_bits(uint32_t seed, const uint32_t* senders, const uint32_t* receivers, const uint32_t* heads,

@@ -11,6 +11,7 @@ struct CsrView {
   const int32_t* indptr;
   const int32_t* indices;
   int64_t num_rows, num_edges, num_columns;
+  int64_t tile_columns;  // walked at a time by up to kTileRows rows together; 0: each row is walked at once
 };
 
 // Element types of features; sums are always float32.
@@ -118,7 +119,8 @@ struct RowMaxBackward {
 
 // Functions over a range of rows answer false when an index is out of range. Those over a piece of one row's edges add
 // to an accumulator of accumulator_size floats, zero at first; `finish` turns it into the row's results. Rows of more
-// than kPieceEdges edges are left to them. `pack_targets` answers whether any target is unsafe.
+// than kPieceEdges edges are left to them. Functions over a range of rows are given one accumulator, kTileRows of them where
+// columns are tiled. `pack_targets` answers whether any target is unsafe.
 struct Kernels {
   const char* name;
 
@@ -135,7 +137,7 @@ struct Kernels {
   void (*backward_edges)(const AttentionBackward&, int64_t row, int64_t begin, int64_t end, float* accumulator);
   void (*backward_finish)(const AttentionBackward&, int64_t row, float* accumulator);
 
-  bool (*sum_rows)(const RowSum&, int64_t first, int64_t last);
+  bool (*sum_rows)(const RowSum&, int64_t first, int64_t last, float* accumulator);
   void (*sum_edges)(const RowSum&, int64_t begin, int64_t end, float* accumulator);
   void (*sum_finish)(const RowSum&, int64_t row, const float* accumulator);
 
@@ -147,6 +149,10 @@ struct Kernels {
 // A row with more edges than this is cut into pieces of as many, summed side by side and added in order, so that one
 // hub does not hold up a thread and the result does not depend on how many threads there are.
 constexpr int64_t kPieceEdges = 16384;
+
+// Rows whose accumulators wait side by side while all of them walk one tile of columns. More would share a tile's way into
+// the cache among more rows; their accumulators have to fit the cache beside it.
+constexpr int64_t kTileRows = 64;
 
 // The best that this processor runs, or the one that JHGNN_INSTRUCTION_SET names (null if that one is not to be had).
 const Kernels* kernels();

@@ -12,13 +12,13 @@ namespace JHGNN_ISA {
 constexpr int kBlock = 8;          // vectors: half of the registers; four do not hide the latency of an addition
 constexpr int64_t kSumAhead = 16;  // edges
 
-// sums[kVectors] = sum over edges of factor * x[index, offset ...]. The last vector may begin early, so that it ends with
-// the row: columns that two vectors cover are summed twice, in the same order.
+// sums[kVectors] = `before`, or nothing, + sum over edges of factor * x[index, offset ...]. The last vector may begin early,
+// so that it ends with the row: columns that two vectors cover are summed twice, in the same order.
 template <int kVectors, typename T, typename Factor>
 JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int64_t end, int64_t offset,
-                              int64_t last_offset, const Factor& factor, Floats* sums) {
+                              int64_t last_offset, const Factor& factor, const float* before, Floats* sums) {
   const int32_t* indices = args.rows.indices;
-  for (int v = 0; v < kVectors; ++v) sums[v] = Floats{};
+  for (int v = 0; v < kVectors; ++v) sums[v] = before ? load(before + (v + 1 < kVectors ? offset + v * kLanes : last_offset)) : Floats{};
   const int64_t width = args.width;
   for (int64_t edge = begin; edge < end; ++edge) {
     if (args.prefetch && edge + kSumAhead < args.rows.num_edges) {
@@ -36,10 +36,10 @@ JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int
   }
 }
 
-// Calls emit(offset, vector) for the columns of one row's sum.
+// Calls emit(offset, vector) for the columns of one row's sum, added to `before` if that is given.
 template <typename T, typename Factor, typename Emit>
 JHGNN_INLINE void sum_wide_row(const RowSum& args, const T* x, int64_t begin, int64_t end, const Factor& factor,
-                               const Emit& emit) {
+                               const float* before, const Emit& emit) {
   const int64_t width = args.width;
   Floats sums[kBlock];
   for (int64_t offset = 0; offset < width; offset += kBlock * kLanes) {
@@ -47,14 +47,14 @@ JHGNN_INLINE void sum_wide_row(const RowSum& args, const T* x, int64_t begin, in
     const int64_t vectors = (rest + kLanes - 1) / kLanes;
     const int64_t last = offset + rest - kLanes;
     switch (vectors) {
-      case 1: sum_columns<1>(args, x, begin, end, offset, last, factor, sums); break;
-      case 2: sum_columns<2>(args, x, begin, end, offset, last, factor, sums); break;
-      case 3: sum_columns<3>(args, x, begin, end, offset, last, factor, sums); break;
-      case 4: sum_columns<4>(args, x, begin, end, offset, last, factor, sums); break;
-      case 5: sum_columns<5>(args, x, begin, end, offset, last, factor, sums); break;
-      case 6: sum_columns<6>(args, x, begin, end, offset, last, factor, sums); break;
-      case 7: sum_columns<7>(args, x, begin, end, offset, last, factor, sums); break;
-      default: sum_columns<8>(args, x, begin, end, offset, last, factor, sums); break;
+      case 1: sum_columns<1>(args, x, begin, end, offset, last, factor, before, sums); break;
+      case 2: sum_columns<2>(args, x, begin, end, offset, last, factor, before, sums); break;
+      case 3: sum_columns<3>(args, x, begin, end, offset, last, factor, before, sums); break;
+      case 4: sum_columns<4>(args, x, begin, end, offset, last, factor, before, sums); break;
+      case 5: sum_columns<5>(args, x, begin, end, offset, last, factor, before, sums); break;
+      case 6: sum_columns<6>(args, x, begin, end, offset, last, factor, before, sums); break;
+      case 7: sum_columns<7>(args, x, begin, end, offset, last, factor, before, sums); break;
+      default: sum_columns<8>(args, x, begin, end, offset, last, factor, before, sums); break;
     }
     for (int64_t v = 0; v + 1 < vectors; ++v) emit(offset + v * kLanes, sums[v]);
     emit(last, sums[vectors - 1]);
@@ -98,7 +98,7 @@ JHGNN_INLINE void sum_row(const RowSum& args, const T* x, int64_t row, const Fac
   const float scale = args.mean && end > begin ? 1.0f / static_cast<float>(end - begin) : 1.0f;
   T* out = static_cast<T*>(args.out) + row * width;
   if (width >= kLanes) {
-    sum_wide_row(args, x, begin, end, factor,
+    sum_wide_row(args, x, begin, end, factor, nullptr,
                  [&](int64_t offset, Floats sums) __attribute__((always_inline)) { store_features(out + offset, sums * scale); });
   } else {
     float sums[kLanes];
@@ -107,23 +107,11 @@ JHGNN_INLINE void sum_row(const RowSum& args, const T* x, int64_t row, const Fac
   }
 }
 
-inline static bool sum_rows(const RowSum& args, int64_t first, int64_t last) {
-  const int32_t* indptr = args.rows.indptr;
-  if (!indices_in_range(args.rows.indices + indptr[first], indptr[last] - indptr[first], args.rows.num_columns))
-    return false;
-  with_factor(args, [&](const auto* x, const auto& factor) {
-    for (int64_t row = first; row < last; ++row) {
-      if (indptr[row + 1] - indptr[row] <= kPieceEdges) sum_row(args, x, row, factor);
-    }
-  });
-  return true;
-}
-
 // Writes the sum of one piece of a row; accumulator [width].
 inline static void sum_edges(const RowSum& args, int64_t begin, int64_t end, float* accumulator) {
   with_factor(args, [&](const auto* x, const auto& factor) {
     if (args.width >= kLanes) {
-      sum_wide_row(args, x, begin, end, factor, [&](int64_t offset, Floats sums) __attribute__((always_inline)) {
+      sum_wide_row(args, x, begin, end, factor, nullptr, [&](int64_t offset, Floats sums) __attribute__((always_inline)) {
         store(accumulator + offset, sums);
       });
     } else {
@@ -140,6 +128,33 @@ inline static void sum_finish(const RowSum& args, int64_t row, const float* accu
                     static_cast<decltype(x)>(args.out)) + row * args.width;
     for (int64_t column = 0; column < args.width; ++column) put(out + column, accumulator[column] * scale);
   });
+}
+
+// accumulator: [kTileRows, width] where columns are tiled, and then the width is a multiple of every kLanes.
+inline static bool sum_rows(const RowSum& args, int64_t first, int64_t last, float* accumulator) {
+  const int32_t* indptr = args.rows.indptr;
+  if (!indices_in_range(args.rows.indices + indptr[first], indptr[last] - indptr[first], args.rows.num_columns))
+    return false;
+  const bool tiled = args.rows.tile_columns > 0;
+  const int64_t width = args.width;
+  with_factor(args, [&](const auto* x, const auto& factor) {
+    walk_rows(
+        args.rows, first, last,
+        [&](int64_t, int64_t place) {
+          if (tiled) __builtin_memset(accumulator + place * width, 0, width * sizeof(float));
+        },
+        [&](int64_t row, int64_t place, int64_t begin, int64_t end) {
+          if (!tiled) return sum_row(args, x, row, factor);
+          float* sums = accumulator + place * width;
+          sum_wide_row(args, x, begin, end, factor, sums, [&](int64_t offset, Floats vector) __attribute__((always_inline)) {
+            store(sums + offset, vector);
+          });
+        },
+        [&](int64_t row, int64_t place) {
+          if (tiled) sum_finish(args, row, accumulator + place * width);
+        });
+  });
+  return true;
 }
 
 }  // namespace JHGNN_ISA

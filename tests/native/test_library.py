@@ -11,7 +11,7 @@ from jhgnn import native
 
 ROOT = Path(__file__).parents[2]
 
-# A hash of forward and backward of three ops on the hub graph, dropout on.
+# A hash of forward and backward of three ops, dropout on.
 RESULTS = """
 import os, sys, hashlib
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -23,7 +23,7 @@ from tests.ops.test_neighbor_attention import inputs, run
 from tests.ops.test_neighbor_reduce import OPS, run as reduce
 assert native.instruction_set() == sys.argv[1], native.instruction_set()
 digest = hashlib.sha256()
-for name in ("hub_in", "hub_out", "bipartite"):
+for name in ("hub_in", "hub_out", "bipartite", "tiled"):
     arrays = inputs(GRAPHS[name], 8, 8)
     results = list(run(placed(GRAPHS[name]), arrays, np.uint32(3), implementation="native", rate=0.5))
     for op in ("mean", "max"):

@@ -1,8 +1,11 @@
 """Semantic graphs that every implementation of every op has to get right, by name."""
 
+import ctypes
+
 import jax
 import numpy as np
 
+from jhgnn import native
 from jhgnn.graph.semantic_graph import VIEWS, SemanticGraph
 
 
@@ -26,6 +29,14 @@ def _hub(incoming: bool) -> SemanticGraph:
     return SemanticGraph.from_pairs(senders, receivers, *((200, 3) if incoming else (3, 200)), "hub")
 
 
+def _tiled() -> SemanticGraph:
+    """Wide and dense enough that the native kernels walk tiles of columns, both ways, with a hub among the rows."""
+    rng = np.random.default_rng(2)
+    senders, receivers = rng.integers(0, 1_500, 150_000), rng.integers(0, 1_450, 150_000)
+    receivers[:17_000] = 7
+    return SemanticGraph.from_pairs(senders, receivers, 1_500, 1_450, "tiled")
+
+
 GRAPHS = {
     "bipartite": _random(37, 29, 300),
     "isolated": _random(40, 60, 30),  # targets and sources without edges
@@ -33,12 +44,16 @@ GRAPHS = {
     "parallel": _pairs([0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 1, 1], 3, 3),
     "hub_in": _hub(incoming=True),
     "hub_out": _hub(incoming=False),
+    "tiled": _tiled(),
     "one_edge": _pairs([1], [2], 3, 4),
     "empty": _pairs([], [], 5, 6),
     "no_sources": _pairs([], [], 0, 4),
     "no_targets": _pairs([], [], 4, 0),
     "no_nodes": _pairs([], [], 0, 0),
 }
+
+HUBS = ("hub_in", "hub_out", "tiled")
+"""Those with a vertex of thousands of edges, whose sums lose more digits."""
 
 
 def placed(graph: SemanticGraph) -> SemanticGraph:
@@ -59,6 +74,14 @@ def edges_of(graph: SemanticGraph) -> tuple[np.ndarray, np.ndarray]:
     """(senders, receivers) in the order of the in-edges, on the host."""
     incoming = jax.tree.map(np.asarray, graph.incoming)
     return incoming.indices, np.repeat(np.arange(graph.num_targets), np.diff(incoming.indptr))
+
+
+def is_tiled(graph: SemanticGraph, column_bytes: int) -> bool:
+    """Whether the native kernels walk tiles of columns both ways, where a vertex has so many bytes."""
+    sizes = [(graph.num_targets, graph.num_sources), (graph.num_sources, graph.num_targets)]
+    tile_columns = native.library().jhgnn_tile_columns
+    arguments = [(rows, graph.num_edges, columns, column_bytes) for rows, columns in sizes]
+    return all(tile_columns(*map(ctypes.c_int64, each)) > 0 for each in arguments)
 
 
 def mean_size(*arrays: np.ndarray) -> float:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from jhgnn import native
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops.neighbor_attention import IMPLEMENTATIONS, choose, neighbor_attention
+from jhgnn.ops.neighbor_attention.native import attention_row_size
 from tests.ops import reference, tolerances
-from tests.ops.cases import GRAPHS, mean_size, placed, relabelled
+from tests.ops.cases import GRAPHS, HUBS, is_tiled, mean_size, placed, relabelled
 from tests.ops.tolerances import assert_close
 
 RESULTS = ("out", "d_z", "d_logit_src", "d_logit_dst")
@@ -72,7 +73,7 @@ def check(graph: SemanticGraph, arrays: tuple, implementation: str, tolerance: f
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 def test_agrees_with_float64(name: str, implementation: str) -> None:
     graph = GRAPHS[name]
-    tolerance = tolerances.FLOAT32_HUB if "hub" in name else tolerances.FLOAT32
+    tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
     check(graph, inputs(graph, 3, 5), implementation, tolerance, rate=0.4, seed=11)
 
 
@@ -81,6 +82,14 @@ def test_agrees_with_float64(name: str, implementation: str) -> None:
 def test_native_covers_any_heads_and_width(heads: int, width: int, rate: float) -> None:
     graph = GRAPHS["bipartite"]
     check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32, rate=rate, seed=5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.6])
+@pytest.mark.parametrize(("heads", "width"), [(8, 8), (3, 20), (16, 3)])
+def test_native_in_tiles_of_columns(heads: int, width: int, rate: float) -> None:
+    graph = GRAPHS["tiled"]
+    assert is_tiled(graph, 4 * attention_row_size(heads, width, 4, rate)[0])
+    check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32_HUB, rate=rate, seed=5)
 
 
 @pytest.mark.parametrize("implementation", ["segment", "dense"])

@@ -1,5 +1,7 @@
 """Every implementation of neighbor_mean, neighbor_sum and neighbor_max against float64."""
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops import neighbor_max, neighbor_mean, neighbor_sum
 from tests.ops import reference, tolerances
-from tests.ops.cases import GRAPHS, mean_size, placed, relabelled
+from tests.ops.cases import GRAPHS, HUBS, is_tiled, mean_size, placed, relabelled
 from tests.ops.tolerances import assert_close
 
 OPS = {
@@ -50,7 +52,7 @@ def check(op: str, graph: SemanticGraph, x: jax.Array, cotangent: jax.Array, nam
 @ops
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 def test_agrees_with_float64(name: str, op: str, implementation: str) -> None:
-    tolerance = tolerances.FLOAT32_HUB if "hub" in name else tolerances.FLOAT32
+    tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
     check(op, GRAPHS[name], *inputs(GRAPHS[name], 6), implementation, tolerance)
 
 
@@ -61,6 +63,27 @@ def test_native_covers_any_width(op: str, width: int, dtype: jnp.dtype) -> None:
     x, cotangent = (jnp.asarray(array, dtype) for array in inputs(GRAPHS["bipartite"], width))
     tolerance = tolerances.FLOAT32 if dtype == jnp.float32 else tolerances.BFLOAT16
     check(op, GRAPHS["bipartite"], x, cotangent, "native", tolerance)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("width", [48, 64, 144])
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_native_in_tiles_of_columns(op: str, width: int, dtype: jnp.dtype) -> None:
+    x, cotangent = (jnp.asarray(array, dtype) for array in inputs(GRAPHS["tiled"], width))
+    tolerance = tolerances.FLOAT32_HUB if dtype == jnp.float32 else tolerances.BFLOAT16
+    check(op, GRAPHS["tiled"], x, cotangent, "native", tolerance)
+
+
+def test_native_takes_edges_of_a_row_in_any_order() -> None:
+    graph = GRAPHS["tiled"]
+    senders = graph.incoming.indices.copy()
+    for begin, end in itertools.pairwise(graph.incoming.indptr):
+        np.random.default_rng(begin).shuffle(senders[begin:end])
+    shuffled = dataclasses.replace(graph, incoming=dataclasses.replace(graph.incoming, indices=senders))
+    assert is_tiled(graph, 4 * 64)
+    x, _ = inputs(graph, 64)  # eighths of small integers: their sums are exact in any order
+    in_order = neighbor_mean.neighbor_mean(placed(graph), x, implementation="native")
+    np.testing.assert_array_equal(neighbor_mean.neighbor_mean(placed(shuffled), x, implementation="native"), in_order)
 
 
 @ops
@@ -97,7 +120,7 @@ def test_weighted_sum_agrees_with_float64(name: str, implementation: str) -> Non
     x, cotangent = inputs(graph, 37)
     weights = np.random.default_rng(4).normal(size=graph.num_edges).astype(np.float32)
     op = neighbor_sum.neighbor_sum
-    tolerance = tolerances.FLOAT32_HUB if "hub" in name else tolerances.FLOAT32
+    tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
     actual = run(op, placed(graph), x, weights, cotangent, implementation=implementation)
     expected = reference.weighted_sum(graph, x, weights, cotangent)
     for what, ours, exact in zip(("out", "d_x", "d_weights"), actual, expected, strict=True):
