@@ -4,8 +4,8 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -36,16 +36,19 @@ class Analysis:
         return self.temp_bytes + self.output_bytes - self.alias_bytes
 
 
-def analyse(programs: Sequence[jax.stages.Lowered]) -> list[Analysis]:
+def analyse(programs: Iterable[jax.stages.Lowered]) -> list[Analysis]:
     """Compiles programs that were traced, or reads what compiling them told before; nothing runs.
 
-    Equal programs are compiled once, and several at the same time, one a core.
+    Equal programs are compiled once, and several at the same time, one a core, while the next ones are traced.
     """
-    digests = [_digest(lowered) for lowered in programs]
-    unique = dict(zip(digests, programs, strict=True))
+    digests: list[str] = []
+    found: dict[str, Future[Analysis]] = {}
     with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="jhgnn-compile") as threads:
-        found = dict(zip(unique, threads.map(_analyse_one, unique, unique.values()), strict=True))
-    return [found[digest] for digest in digests]
+        for lowered in programs:
+            digests.append(_digest(lowered))
+            if digests[-1] not in found:
+                found[digests[-1]] = threads.submit(_analyse_one, digests[-1], lowered)
+    return [found[digest].result() for digest in digests]
 
 
 def _analyse_one(digest: str, lowered: jax.stages.Lowered) -> Analysis:
@@ -56,7 +59,7 @@ def _analyse_one(digest: str, lowered: jax.stages.Lowered) -> Analysis:
             return Analysis(**found | {"work": Work(**found["work"])})
         except (ValueError, TypeError, KeyError):
             file.unlink(missing_ok=True)  # it was cut short, or is of another version
-    analysis = analyse_compiled(compile_with_barriers(lowered))
+    analysis = analyse_compiled(compile_with_barriers(lowered, to_run=False))
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(dataclasses.asdict(analysis)))

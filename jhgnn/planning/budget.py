@@ -14,6 +14,7 @@ import jax
 from jhgnn.config import Config
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import readable_bytes
+from jhgnn.nn.recompute import without_gradient
 from jhgnn.planning.analysis import Analysis, analyse
 from jhgnn.planning.time_model import predicted_s
 from jhgnn.remat_text import POLICIES
@@ -129,16 +130,24 @@ def _each_policy(
     layout = lay_out(problem, config) if isinstance(problem, MinibatchProblem) else None
     staying = resident_bytes(problem, config, layout)
     remats = policies() if chosen is None else chosen
-    programs: list[jax.stages.Lowered] = []
-    for own in (_with(config, remat=remat) for remat in remats):
-        if isinstance(problem, MinibatchProblem):
-            assert layout is not None
-            programs += (lower_update(problem, own, layout), lower_batch_evaluation(problem, own, layout))
+    configs = [_with(config, remat=remat) for remat in remats]
+    forward = [without_gradient(remat) for remat in remats]  # an evaluation knows no more of its policy
+    evaluated = dict(zip(forward, configs, strict=True))
+
+    def programs() -> Iterator[jax.stages.Lowered]:
+        if isinstance(problem, Problem):
+            yield from (lower_step(problem, own) for own in configs)
+            yield from (lower_evaluation(problem, own) for own in evaluated.values())
         else:
-            programs += (lower_step(problem, own), lower_evaluation(problem, own))
-    analyses = analyse(programs)
+            assert layout is not None
+            yield from (lower_update(problem, own, layout) for own in configs)
+            yield from (lower_batch_evaluation(problem, own, layout) for own in evaluated.values())
+
+    analyses = analyse(programs())
+    evaluations = dict(zip(evaluated, analyses[len(configs) :], strict=True))
     found = []
-    for remat, step, evaluation in zip(remats, analyses[::2], analyses[1::2], strict=True):
+    for remat, key, step in zip(remats, forward, analyses, strict=False):
+        evaluation = evaluations[key]
         seconds = predicted_s(step.work, step.temp_bytes, jax.default_backend())
         found.append(Candidate(remat, config.training.micro_batches, staying, step, evaluation, seconds))
     return found

@@ -121,6 +121,17 @@ class CheckpointStore:
         restored = _restore(path, tree)
         return Checkpoint(TrainState(**restored["state"]), restored["best_params"], progress)
 
+    def begin(self, state: TrainState, recipe: str, *, resume: bool) -> Checkpoint:
+        """Where a run goes on: the newest checkpoint, from now on under `recipe`, or, without `resume`, `state` itself.
+
+        Raises:
+            InputError: as `load`, if it resumes.
+        """
+        if not resume:
+            return Checkpoint(state, state.params, Progress(recipe=recipe))
+        newest = self.load(state)
+        return newest._replace(progress=dataclasses.replace(newest.progress, recipe=recipe))
+
     def load_best_params(self, like: Params) -> Params:
         """The best parameters of the newest checkpoint.
 

@@ -18,7 +18,7 @@ import numpy as np
 from jhgnn.config import Config
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training import diagnosis
-from jhgnn.training.checkpoint import CheckpointStore, Progress
+from jhgnn.training.checkpoint import CheckpointStore
 from jhgnn.training.interrupt import StopRequest
 from jhgnn.training.link_problem import LinkProblem
 from jhgnn.training.link_programs import LinkPrograms, link_objective, link_scores, train_links_batches
@@ -72,12 +72,9 @@ class _Run:
         self.batches = train_links_batches(problem, config)
         self.store = CheckpointStore(folder / "checkpoints")
         optimizer = make_optimizer(config.training, self.batches.steps_per_epoch)
-        self.state = init_state(random_params(problem.builder(config), config.run.seed), optimizer, config.run.seed)
-        self.progress, best_params = Progress(recipe=recipe), self.state.params
+        state = init_state(random_params(problem.builder(config), config.run.seed), optimizer, config.run.seed)
+        self.state, best_params, self.progress = self.store.begin(state, recipe, resume=resume)
         if resume:
-            checkpoint = self.store.load(self.state)
-            self.state, best_params = checkpoint.state, checkpoint.best_params
-            self.progress = dataclasses.replace(checkpoint.progress, recipe=recipe)
             say(f"resumed after epoch {self.progress.epoch}, batch {self.progress.step} from {folder}")
         self.best_params = _copy(best_params)  # the state is donated to the next step
         after = self.progress.epoch if resume else None

@@ -119,12 +119,8 @@ def train(
     state = init_state(
         init_params(config.model, problem.spec, config.run.seed), make_optimizer(config.training), config.run.seed
     )
-    progress = Progress(recipe=recipe)
-    best_params = state.params
+    state, best_params, progress = store.begin(state, recipe, resume=resume)
     if resume:
-        checkpoint = store.load(state)
-        state, best_params = checkpoint.state, checkpoint.best_params
-        progress = dataclasses.replace(checkpoint.progress, recipe=recipe)
         say(f"resumed after epoch {progress.epoch} from {folder}")
     best_params = _copy(best_params)  # the state is donated to the next step
     metrics = Metrics(folder, tensorboard=config.run.tensorboard, resume_after=progress.epoch if resume else None)

@@ -19,7 +19,7 @@ import numpy as np
 
 from jhgnn.config import Config
 from jhgnn.sampling.epoch import Cursor
-from jhgnn.training.checkpoint import CheckpointStore, Progress
+from jhgnn.training.checkpoint import CheckpointStore
 from jhgnn.training.compile_counter import compilations
 from jhgnn.training.interrupt import StopRequest
 from jhgnn.training.layerwise import layerwise_scores
@@ -86,11 +86,8 @@ class _Run:
         self.store = CheckpointStore(folder / "checkpoints")
         optimizer = make_optimizer(config.training, self.batches.steps_per_epoch)
         state = init_state(init_params(config.model, problem.spec, config.run.seed), optimizer, config.run.seed)
-        self.progress, best_params = Progress(recipe=recipe), state.params
+        state, best_params, self.progress = self.store.begin(state, recipe, resume=resume)
         if resume:
-            checkpoint = self.store.load(state)
-            state, best_params = checkpoint.state, checkpoint.best_params
-            self.progress = dataclasses.replace(checkpoint.progress, recipe=recipe)
             say(f"resumed after epoch {self.progress.epoch}, batch {self.progress.step} from {folder}")
         self.state: TrainState = self.fleet.replicate(state)
         self.best_params: Params = _copy(best_params)
