@@ -81,12 +81,12 @@ def _of_attention(remat: str) -> Recompute:
 
 def _policy(remat: str) -> Callable[..., Any]:
     if remat == "full":
-        return policies.nothing_saveable
+        return policies.save_only_these_names("sf_out")  # what the next layer is given, and keeps
     if remat == "stage":
         return policies.save_only_these_names(*STAGE_OUTPUTS)
     if remat == "dots":
-        # Sparse projections and weighted sums of neighbours are no dots of XLA's, but products all the same.
-        products = policies.save_only_these_names("fp_out", "na_out")
+        # Sparse projections and weighted sums, of neighbours and over relations, are no dots of XLA's, but products.
+        products = policies.save_only_these_names(*STAGE_OUTPUTS)
         return policies.save_from_both_policies(policies.dots_saveable, products)
     if remat == "offload":
         return policies.save_and_offload_only_these_names(

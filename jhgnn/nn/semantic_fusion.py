@@ -18,6 +18,21 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+@jax.custom_jvp
+def _fused_relu(total: jax.Array) -> jax.Array:
+    """ReLU whose result is `sf_out`, from which its derivative is read, since the next layer keeps it anyway.
+
+    With the derivative from the sum's sign, recomputing would have to aggregate every relation again.
+    """
+    return border(jnp.maximum(total, 0.0), "sf_out")
+
+
+@_fused_relu.defjvp
+def _fused_relu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    out = border(jnp.maximum(primals[0], 0.0), "sf_out")  # not _fused_relu: policies do not look for names inside it
+    return out, jnp.where(out > 0.0, tangents[0], 0.0)
+
+
 class SumFusion(nnx.Module):
     """Sum over relations, bias, layer norm if asked for, activation (R-GCN eq. 2)."""
 
@@ -34,6 +49,8 @@ class SumFusion(nnx.Module):
             total = total + part.astype(bias.dtype)
         if self.norm is not None:
             total = self.norm(total)
+        if self.activation == "relu":
+            return _fused_relu(total)
         return border(ACTIVATIONS[self.activation](total), "sf_out")
 
 

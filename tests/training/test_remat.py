@@ -141,7 +141,7 @@ def test_the_compiler_does_not_undo_recomputation(name):
         config = override(config, {"training": {"remat": policy}}, where="test")
         problem, params = built(scattered(), config)
         peaks[policy] = compiled_gradient(problem, config, params)[0].memory_analysis().temp_size_in_bytes
-    assert peaks["full"] < peaks["stage"] < peaks["none"]
+    assert peaks["full"] <= peaks["stage"] < peaks["none"]  # equal for R-GCN, whose sums have nothing to recompute
     assert peaks["full"] < 0.7 * peaks["none"]
 
 
