@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.comparison.cases import CASES, MINIBATCH_CASES, PRESETS, ROOT, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
-from bench.comparison.measure import COLD_LIMIT_S, DEFAULT_VARIANTS, PEERS, Bench, Clock, chosen_columns
+from bench.comparison.measure import COLD_LIMIT_S, PEERS, Bench, Clock, chosen_columns, default_variant
 from bench.comparison.protocol import WorkerError
 from bench.comparison.results import Results, slower
 
@@ -287,7 +287,7 @@ def fill_accuracy(
             if clock.left_s < 20 + 0.3 * epoch_ms(case, framework):
                 continue
             cell = cells.get(case.name, {}).get(framework, {})
-            variant = cell.get("variant", DEFAULT_VARIANTS[framework, case.model])
+            variant = cell.get("variant", default_variant(framework, case))
             try:
                 found[str(seed)] = Bench(case, folder, clock, threads).accuracy(framework, variant, seed)
             except WorkerError as error:
