@@ -111,9 +111,14 @@ def withdrawn_on_bad_input(folder: Path) -> Iterator[None]:
 
 
 def configure_jax() -> None:
-    """Keeps compiled programs on disk between runs, unless the environment says where or that it should not."""
+    """Keeps a step's memory for the next one, and compiled programs on disk between runs, unless the environment says
+    where or that it should not.
+    """
     import jax
 
+    from jhgnn.step_memory import keep_step_memory
+
+    keep_step_memory()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,0 +1,41 @@
+"""The memory of one step stays with the process for the next, instead of being mapped and cleared anew.
+
+XLA for the CPU allocates a step's temporaries and frees them after it. glibc maps what is larger than 32 MiB each time,
+and the kernel clears it, on huge pages too: a fifth of the processor time of an R-GAT step on DBLP. Memory that comes
+from glibc's heap is there again in the next step. Only the heap of the main thread can hold more than 64 MiB, so a
+program's memory has to be allocated by the thread that calls it.
+"""
+
+import ctypes
+import os
+
+import jax
+
+SWITCH = "JHGNN_KEEP_STEP_MEMORY"
+MAPPED_BYTES = 1 << 30
+"""What is at least so large is still mapped: a heap in which it finds its place taken would grow by as much again."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+
+
+def keep_step_memory() -> None:
+    """Keeps a step's memory of up to `MAPPED_BYTES` for the next step; to be called before JAX finds its devices.
+
+    Programs on the CPU then run in the thread that calls them. Nothing changes without glibc, and with
+    `JHGNN_KEEP_STEP_MEMORY=0`.
+    """
+    if os.environ.get(SWITCH) == "0":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    if mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES) and mallopt(_M_TRIM_THRESHOLD, -1):
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def kept_by_environment() -> str:
+    """What `GLIBC_TUNABLES` says to a process that is to keep freed memory from its start; empty if switched off."""
+    if os.environ.get(SWITCH) == "0":
+        return ""
+    return f"glibc.malloc.mmap_threshold={MAPPED_BYTES}:glibc.malloc.trim_threshold={2**40}"
