@@ -28,7 +28,7 @@ from jhgnn.training.link_ranking import (
     ranking_scores,
     roc_auc,
 )
-from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.optimizer import apply_gradients, make_optimizer
 from jhgnn.training.state import Params, TrainState, shapes_of, structure_of
 from jhgnn.training.step import Compiled, StepReport, compile_ahead, dropout_seed
 
@@ -118,11 +118,7 @@ def link_step(
         norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         optimizer = make_optimizer(config.training, steps_per_epoch)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        params, opt_state = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
-        )
+        params, opt_state = apply_gradients(optimizer, gradients, state.opt_state, state.params, finite)
     return TrainState(state.step + 1, state.seed, params, opt_state), StepReport(loss, finite, norm)
 
 

@@ -27,7 +27,7 @@ from jhgnn.training import lazy_rows
 from jhgnn.training.lazy_rows import TouchedRows, merge_devices, tables_of, take, with_tables
 from jhgnn.training.micro_batches import LocalSums, Rows, common_means, cut, sums_of_parts, sums_with_common_means
 from jhgnn.training.objective import SplitCounts, count_batch, losses
-from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.optimizer import apply_gradients, make_optimizer
 from jhgnn.training.parallel import AXIS
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.step import dropout_seed
@@ -122,11 +122,10 @@ class BatchProgram:
             loss, overflowed = loss * scale, overflows > 0
             finite = jnp.isfinite(loss) & jnp.isfinite(norm)
             optimizer = make_optimizer(self.config.training, self.steps_per_epoch)
-            updates, opt_rows = optimizer.update(gradients, before[1], before[0])
-            after = (optax.apply_updates(before[0], updates), opt_rows)
-            kept = jax.tree.map(lambda new, old: jnp.where(finite & ~overflowed, new, old), after, before)
-            params = lazy_rows.scatter(state.params, kept[0], touched)
-            opt_state = lazy_rows.scatter(state.opt_state, kept[1], touched)
+            valid = finite & ~overflowed
+            params_rows, opt_rows = apply_gradients(optimizer, gradients, before[1], before[0], valid)
+            params = lazy_rows.scatter(state.params, params_rows, touched)
+            opt_state = lazy_rows.scatter(state.opt_state, opt_rows, touched)
         step = state.step + jnp.where(overflowed, 0, 1)
         report = BatchReport(loss, num_targets, finite, overflowed, norm, votes)
         return TrainState(step, state.seed, params, opt_state), report

