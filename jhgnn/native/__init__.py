@@ -12,7 +12,15 @@ from pathlib import Path
 import jax
 
 LIBRARY_VARIABLE = "JHGNN_KERNELS_LIBRARY"
-HANDLERS = ("attention_forward", "attention_backward", "row_sum", "edge_dot", "row_max", "row_max_backward")
+HANDLERS = (
+    "attention_forward",
+    "attention_backward",
+    "row_sum",
+    "edge_dot",
+    "row_max",
+    "row_max_backward",
+    "outer_sum",
+)
 HOW_TO_GET_IT = (
     "the native CPU kernels are not built: install a C++17 compiler and run `pip install --force-reinstall .` "
     "(`pip install -e .` in a checkout), or use implementation 'auto'"

@@ -8,7 +8,8 @@
 // 2. No dot product per edge. The sums over edges with logit >= 0 and over the rest are kept apart. For a source,
 //    d_logit_src = z . (G+ + slope G-) - sum of weight * slope' * delta, where G are the sums of weighted cotangents
 //    that d_z needs anyway. For a target the weights' gradients sum to zero, so that
-//    d_logit_dst = (1 - slope) * (g . out+ - delta * share of positive edges), which needs no walk at all.
+//    d_logit_dst = (1 - slope) * (g . out+ - delta * share of positive edges), or the same of negative edges with the other
+//    sign, which needs no walk at all. Of the two, the one with the smaller share does not cancel, and is kept.
 // 3. Heads are innermost in memory, so that one vector of weights fits every vector of a vertex's features.
 #pragma once
 

@@ -22,26 +22,27 @@ static bool pack_targets_of(const AttentionBackward& args, int64_t first, int64_
     float* row = args.packed + target * layout.row();
     float *body = row + layout.header, *delta = row + 3 * padded;
     const float* stats = args.stats + target * 3 * heads;
-    const float* out_positive = args.out_positive + target * layout.body;
+    const float* out_minor = args.out_minor + target * layout.body;
     target_factors(args.logit_dst + target * heads, args.largest, layout, args.slope, stats, stats + heads, row,
                    row + padded, row + 2 * padded);
     pack_features(args.cotangent, target, layout, body);
     pack_features({args.out, Element::kFloat32}, target, layout, scratch);
-    float* positives = scratch + layout.body;
+    float* minors = scratch + layout.body;
     for (int64_t group = 0; group < padded; group += kLanes) {
-      Floats all{}, positive{};
+      Floats all{}, minor{};
       for (int64_t offset = group; offset + kLanes <= layout.body; offset += stride) {
         const Floats cotangent = load(body + offset);
         all += cotangent * load(scratch + offset);
-        positive += cotangent * load(out_positive + offset);
+        minor += cotangent * load(out_minor + offset);
       }
       store_head_sums<kPeriod>(delta, all, group, layout);
-      store_head_sums<kPeriod>(positives, positive, group, layout);
+      store_head_sums<kPeriod>(minors, minor, group, layout);
     }
     bool unsafe = false;
     float* d_logit = args.d_logit_dst + target * heads;
     for (int64_t h = 0; h < heads; ++h) {
-      d_logit[h] = (1.0f - args.slope) * (positives[h] - delta[h] * stats[2 * heads + h]);
+      const float share = stats[2 * heads + h];  // below zero: of the edges with a negative logit
+      d_logit[h] = (1.0f - args.slope) * (share < 0.0f ? -delta[h] * share - minors[h] : minors[h] - delta[h] * share);
       unsafe |= stats[heads + h] < 0.0f || stats[heads + h] != stats[heads + h];
     }
     for (int64_t h = heads; h < padded; ++h) delta[h] = 0.0f;

@@ -99,11 +99,11 @@ static void forward_finish_of(const AttentionForward& args, int64_t target, floa
   const int64_t heads = layout.heads, padded = layout.padded_heads;
   float* stats = args.stats + target * 3 * heads;
   float* out = args.out + target * heads * layout.width;
-  float* out_positive = args.out_positive ? args.out_positive + target * layout.body : nullptr;
+  float* out_minor = args.out_minor ? args.out_minor + target * layout.body : nullptr;
   if (args.incoming.indptr[target] == args.incoming.indptr[target + 1]) {
     for (int64_t i = 0; i < 3 * heads; ++i) stats[i] = 0.0f;
     for (int64_t i = 0; i < heads * layout.width; ++i) out[i] = 0.0f;
-    for (int64_t i = 0; out_positive && i < layout.body; ++i) out_positive[i] = 0.0f;
+    for (int64_t i = 0; out_minor && i < layout.body; ++i) out_minor[i] = 0.0f;
     return;
   }
   bool safe = true;
@@ -114,20 +114,27 @@ static void forward_finish_of(const AttentionForward& args, int64_t target, floa
   for (int64_t group = 0; group < padded; group += kLanes) {
     const int64_t rest = padded - group < kLanes ? padded - group : kLanes;
     const int64_t real = heads - group < rest ? heads - group : rest;
-    const Floats sum = load_some(sums.sum_positive + group, real) + load_some(sums.sum_negative + group, real);
+    const Floats sum_positive = load_some(sums.sum_positive + group, real);
+    const Floats sum_negative = load_some(sums.sum_negative + group, real), sum = sum_positive + sum_negative;
     const Floats reciprocal = first_lanes(1.0f / sum, real);
     if (safe) {
       const Floats own = load_some(args.largest + group, real) - load_some(sums.bound + group, real);
       store_some(stats + group, larger(own, own * args.slope), real);
     }
     store_some(stats + heads + group, reciprocal * sign, real);
-    store_some(stats + 2 * heads + group, load_some(sums.sum_positive + group, real) * reciprocal, real);
+    const Floats share = where_at_least(sum_negative, sum_positive, sum_positive * reciprocal) +
+                         where_below(sum_negative, sum_positive, sum_negative * -reciprocal);
+    store_some(stats + 2 * heads + group, share, real);
     store_some(sums.factor + group, reciprocal * args.dropout.scale, rest);
     const Floats scale = load_repeated<kPeriod>(sums.factor + group);
+    const Floats positives = load_repeated<kPeriod>(sums.sum_positive + group);
+    const Floats negatives = load_repeated<kPeriod>(sums.sum_negative + group);
     for (int64_t offset = group; offset + kLanes <= layout.body; offset += stride) {
-      const Floats positive = load(sums.positive + offset) * scale;
-      if (out_positive) store(out_positive + offset, positive);
-      store(sums.positive + offset, positive + load(sums.negative + offset) * scale);
+      const Floats positive = load(sums.positive + offset) * scale, negative = load(sums.negative + offset) * scale;
+      if (out_minor) {
+        store(out_minor + offset, where_at_least(negatives, positives, positive) + where_below(negatives, positives, negative));
+      }
+      store(sums.positive + offset, positive + negative);
     }
   }
   unpack_features(sums.positive, layout, out);
@@ -157,14 +164,14 @@ inline static void forward_finish(const AttentionForward& args, int64_t target, 
 }
 
 inline static bool forward_rows(const AttentionForward& args, int64_t first, int64_t last, float* memory) {
-  return for_variant(args.layout.padded_heads, args.dropout.threshold != 0, args.out_positive != nullptr,
+  return for_variant(args.layout.padded_heads, args.dropout.threshold != 0, args.out_minor != nullptr,
                      [&](auto period, auto drop, auto split) {
                        return forward_rows_of<period.value, drop.value, split.value>(args, first, last, memory);
                      });
 }
 
 inline static void forward_edges(const AttentionForward& args, int64_t row, int64_t begin, int64_t end, float* memory) {
-  for_variant(args.layout.padded_heads, args.dropout.threshold != 0, args.out_positive != nullptr,
+  for_variant(args.layout.padded_heads, args.dropout.threshold != 0, args.out_minor != nullptr,
               [&](auto period, auto drop, auto split) {
                 forward_edges_of<period.value, drop.value, split.value>(args, row, begin, end, memory);
                 return true;

@@ -27,6 +27,9 @@ constexpr int64_t kTasksPerThread = 16;   // at least, so that threads end toget
 constexpr int64_t kTileBytes = 256 << 10;  // half of a small second-level cache; 128 to 384 KiB were as good
 constexpr double kTileEdges = 32;         // edges of a row in a tile: fewer do not pay for loading its accumulator again
 constexpr int64_t kVertexBlock = 512;     // vertices a task where there are no edges
+constexpr int64_t kOuterRows = 512;       // a task's rows of an outer sum, at least,
+constexpr int64_t kOuterColumns = 96;     // its columns of x, at most,
+constexpr int64_t kOuterTasks = 16;       // and so many tasks, if rows have to be cut for them; not by threads: see run_rows
 constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
 
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
@@ -234,7 +237,7 @@ ffi::Error dropout_of(const Seed& seed, const Int32s& sender_ids, const Int32s& 
 
 ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer z, Floats logit_src,
                              Floats logit_dst, Seed seed, Int32s sender_ids, Int32s receiver_ids, float slope,
-                             uint32_t threshold, float scale, FloatsOut out, FloatsOut out_positive, FloatsOut stats,
+                             uint32_t threshold, float scale, FloatsOut out, FloatsOut out_minor, FloatsOut stats,
                              FloatsOut packed) {
   JHGNN_RETURN_IF_ERROR(check_kernels());
   if (z.dimensions().size() != 3) return invalid("z must be [sources, heads, width], not " + text(z.dimensions()));
@@ -244,11 +247,11 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   const int64_t targets = args.incoming.num_rows;
   args.layout = attention_layout(heads, width, 3, threshold != 0);
   const int64_t body = args.layout.body, row_size = args.layout.row();
-  const bool split = out_positive->element_count() > 0 || targets == 0;
+  const bool split = out_minor->element_count() > 0 || targets == 0;
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
   JHGNN_CHECK_SHAPE(logit_dst, targets, heads);
   JHGNN_CHECK_SHAPE(*out, targets, heads, width);
-  if (split) JHGNN_CHECK_SHAPE(*out_positive, targets, body);
+  if (split) JHGNN_CHECK_SHAPE(*out_minor, targets, body);
   JHGNN_CHECK_SHAPE(*stats, targets, 3, heads);
   JHGNN_CHECK_SHAPE(*packed, sources, row_size);
   JHGNN_RETURN_IF_ERROR(
@@ -261,7 +264,7 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   args.incoming.tile_columns = tile_columns(args.incoming, row_size * 4);
   args.prefetch = args.incoming.tile_columns == 0 && sources * row_size * 4 > kPrefetchBytes;
   args.out = out->typed_data();
-  args.out_positive = split ? out_positive->typed_data() : nullptr;
+  args.out_minor = split ? out_minor->typed_data() : nullptr;
   args.stats = stats->typed_data();
   const std::vector<float> largest = largest_logits(pool, args.logit_src, sources, args.layout);
   args.largest = largest.data();
@@ -278,7 +281,7 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
 
 ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer z, Floats logit_src,
                               Floats logit_dst, Seed seed, Int32s sender_ids, Int32s receiver_ids, Floats out,
-                              Floats out_positive, Floats stats, ffi::AnyBuffer cotangent, float slope,
+                              Floats out_minor, Floats stats, ffi::AnyBuffer cotangent, float slope,
                               uint32_t threshold, float scale, FloatsOut d_z, FloatsOut d_logit_src,
                               FloatsOut d_logit_dst, FloatsOut packed) {
   JHGNN_RETURN_IF_ERROR(check_kernels());
@@ -294,7 +297,7 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
   JHGNN_CHECK_SHAPE(logit_dst, targets, heads);
   JHGNN_CHECK_SHAPE(out, targets, heads, width);
-  JHGNN_CHECK_SHAPE(out_positive, targets, body);
+  JHGNN_CHECK_SHAPE(out_minor, targets, body);
   JHGNN_CHECK_SHAPE(stats, targets, 3, heads);
   JHGNN_CHECK_SHAPE(cotangent, targets, heads, width);
   JHGNN_CHECK_SHAPE(*d_z, sources, heads, width);
@@ -309,7 +312,7 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   args.logit_src = logit_src.typed_data();
   args.logit_dst = logit_dst.typed_data();
   args.out = out.typed_data();
-  args.out_positive = out_positive.typed_data();
+  args.out_minor = out_minor.typed_data();
   args.stats = stats.typed_data();
   args.packed = packed->typed_data();
   args.slope = slope;
@@ -424,6 +427,41 @@ ffi::Error row_max_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indices,
   return valid ? ffi::Error::Success() : out_of_range(args.outgoing);
 }
 
+// x^T d. Each task adds some rows for some columns of x, and then partial sums are added in order.
+ffi::Error outer_sum(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer d, FloatsOut out) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (x.dimensions().size() != 2 || d.dimensions().size() != 2) return invalid("x and d must be matrices");
+  const int64_t rows = x.dimensions()[0], in_width = x.dimensions()[1], out_width = d.dimensions()[1];
+  JHGNN_CHECK_SHAPE(d, rows, out_width);
+  JHGNN_CHECK_SHAPE(*out, in_width, out_width);
+  OuterSum args{in_width, out_width, round_up(out_width, 16), {}, {}};
+  JHGNN_RETURN_IF_ERROR(features_of(x, &args.x));
+  JHGNN_RETURN_IF_ERROR(features_of(d, &args.d));
+  const int64_t stripes = std::max<int64_t>(1, (in_width + kOuterColumns - 1) / kOuterColumns);
+  const int64_t chunks = std::max<int64_t>(1, std::min(rows / kOuterRows, kOuterTasks / stripes));
+  const int64_t size = in_width * args.padded;  // floats of one chunk's sums
+  std::vector<float> partial(chunks * size, 0.0f);
+  const auto column_of = [&](int64_t stripe) { return in_width * stripe / stripes; };
+  parallel_for(pool, chunks * stripes, [&](int64_t task) {
+    const int64_t chunk = task / stripes, column = column_of(task % stripes);
+    const int64_t columns = column_of(task % stripes + 1) - column;
+    std::vector<float> panel(kOuterPanelRows * (columns + args.padded), 0.0f);
+    kernels()->outer_rows(args, rows * chunk / chunks, rows * (chunk + 1) / chunks, column, columns, panel.data(),
+                          partial.data() + chunk * size + column * args.padded);
+  });
+  run_vertices(pool, in_width, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      float* sums = out->typed_data() + row * out_width;
+      std::copy_n(partial.data() + row * args.padded, out_width, sums);
+      for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+        const float* more = partial.data() + chunk * size + row * args.padded;
+        for (int64_t column = 0; column < out_width; ++column) sums[column] += more[column];
+      }
+    }
+  });
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace jhgnn
 
@@ -447,7 +485,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_attention_forward, jhgnn::attention_forward,
                                   .Attr<uint32_t>("threshold")
                                   .Attr<float>("scale")
                                   .Ret<ffi::Buffer<ffi::F32>>()   // out
-                                  .Ret<ffi::Buffer<ffi::F32>>()   // out_positive
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // out_minor
                                   .Ret<ffi::Buffer<ffi::F32>>()   // stats
                                   .Ret<ffi::Buffer<ffi::F32>>());  // packed
 
@@ -463,7 +501,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_attention_backward, jhgnn::attention_backwar
                                   .Arg<jhgnn::Int32s>()     // sender_ids
                                   .Arg<jhgnn::Int32s>()     // receiver_ids
                                   .Arg<jhgnn::Floats>()     // out
-                                  .Arg<jhgnn::Floats>()     // out_positive
+                                  .Arg<jhgnn::Floats>()     // out_minor
                                   .Arg<jhgnn::Floats>()     // stats
                                   .Arg<ffi::AnyBuffer>()    // cotangent
                                   .Attr<float>("slope")
@@ -514,6 +552,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_max_backward, jhgnn::row_max_backward,
                                   .Arg<jhgnn::Floats>()   // out
                                   .Arg<jhgnn::Floats>()   // shares
                                   .Ret<ffi::Buffer<ffi::F32>>());  // d_x
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_outer_sum, jhgnn::outer_sum,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()           // x
+                                  .Arg<ffi::AnyBuffer>()           // d
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // out
 
 const char* jhgnn_instruction_set() { return jhgnn::kernels() ? jhgnn::kernels()->name : "none"; }
 

@@ -55,8 +55,8 @@ struct AttentionForward {
   Dropout dropout;
   bool prefetch;
   float* out;           // [targets, heads, width]
-  float* out_positive;  // [targets, layout.body], or null: the part of out from edges whose logit is >= 0
-  float* stats;         // [targets, 3, heads]: shift, 1 / sum (negative: see attention.h), share of positive edges
+  float* out_minor;  // [targets, layout.body], or null: out's part from edges whose logit has the sign of less weight
+  float* stats;      // [targets, 3, heads]: shift, 1 / sum (negative: see attention.h), their share (negative: as their sign)
 };
 
 struct AttentionBackward {
@@ -68,7 +68,7 @@ struct AttentionBackward {
   const float* logit_dst;
   const float* largest;
   const float* out;
-  const float* out_positive;
+  const float* out_minor;
   const float* stats;
   Features cotangent;  // [targets, heads, width]
   float* packed;       // [targets, layout.row()]
@@ -117,6 +117,13 @@ struct RowMaxBackward {
   float* d_x;           // [num_rows, width]
 };
 
+struct OuterSum {
+  int64_t in_width, out_width;
+  int64_t padded;  // out_width, rounded up to 16
+  Features x;      // [rows, in_width]
+  Features d;      // [rows, out_width]
+};
+
 // Functions over a range of rows answer false when an index is out of range. Those over a piece of one row's edges add
 // to an accumulator of accumulator_size floats, zero at first; `finish` turns it into the row's results. Rows of more
 // than kPieceEdges edges are left to them. Functions over a range of rows are given one accumulator, kTileRows of them where
@@ -144,6 +151,9 @@ struct Kernels {
   bool (*dot_rows)(const EdgeDot&, int64_t first, int64_t last);
   bool (*max_rows)(const RowMax&, int64_t first, int64_t last);
   bool (*max_backward_rows)(const RowMaxBackward&, int64_t first, int64_t last);
+
+  void (*outer_rows)(const OuterSum&, int64_t first, int64_t last, int64_t column, int64_t columns, float* panel,
+                     float* sums);
 };
 
 // A row with more edges than this is cut into pieces of as many, summed side by side and added in order, so that one
@@ -153,6 +163,9 @@ constexpr int64_t kPieceEdges = 16384;
 // Rows whose accumulators wait side by side while all of them walk one tile of columns. More would share a tile's way into
 // the cache among more rows; their accumulators have to fit the cache beside it.
 constexpr int64_t kTileRows = 64;
+
+// Rows whose outer products are added at a time: their tile of d fits the first-level cache.
+constexpr int64_t kOuterPanelRows = 128;
 
 // The best that this processor runs, or the one that JHGNN_INSTRUCTION_SET names (null if that one is not to be had).
 const Kernels* kernels();

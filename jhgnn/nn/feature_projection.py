@@ -10,6 +10,7 @@ from flax import nnx
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.stage import border
+from jhgnn.ops.dense_matmul import dense_matmul
 from jhgnn.ops.neighbor_table import weighted_sum
 from jhgnn.ops.sparse_matmul import sparse_matmul
 
@@ -31,8 +32,7 @@ def project(x: Rows, weight: jax.Array, *, sparse_implementation: str, dtype: ja
         return sparse_matmul(x, weight.astype(dtype), implementation=sparse_implementation)
     if isinstance(x, SparseRows):
         return weighted_sum(x.columns, x.values, weight.astype(dtype)).astype(dtype)
-    accumulator = jnp.promote_types(dtype, jnp.float32)
-    return jnp.matmul(x.astype(dtype), weight.astype(dtype), preferred_element_type=accumulator).astype(dtype)
+    return dense_matmul(x.astype(dtype), weight.astype(dtype))
 
 
 class FeatureProjection(nnx.Module):

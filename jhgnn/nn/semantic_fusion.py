@@ -8,6 +8,7 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 
 from jhgnn.nn.stage import border
+from jhgnn.ops.dense_matmul import dense_matmul
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -91,7 +92,7 @@ class AttentionFusion(nnx.Module):
 
     def _means(self, parts: Sequence[jax.Array], targets: jax.Array | None, axis: str | None) -> Sequence[jax.Array]:
         if targets is None:
-            return [jnp.tanh(self.hidden(part)).mean(axis=0) for part in parts]
+            return [self._hidden(part).mean(axis=0) for part in parts]
         total, count = self.sums(parts, targets), targets.sum(dtype=jnp.float32)
         if axis is not None:
             vector, unravel = ravel_pytree((total, count))
@@ -101,4 +102,9 @@ class AttentionFusion(nnx.Module):
     def sums(self, parts: Sequence[jax.Array], targets: jax.Array) -> jax.Array:
         """What the means divide by the number of targets, `[parts, semantic_width]`."""
         weights = targets.astype(jnp.float32)
-        return jnp.stack([weights @ jnp.tanh(self.hidden(part[: len(weights)])) for part in parts])
+        return jnp.stack([weights @ self._hidden(part[: len(weights)]) for part in parts])
+
+    def _hidden(self, part: jax.Array) -> jax.Array:
+        kernel, bias = self.hidden.kernel[...], self.hidden.bias
+        assert bias is not None
+        return jnp.tanh(dense_matmul(part.astype(kernel.dtype), kernel) + bias[...][None])

@@ -133,7 +133,7 @@ def _read_of(body: Computation, parameter: Instruction, value: Instruction) -> f
     return min(taken, float(parameter.num_bytes)) if body.users[value.name] else 0.0
 
 
-# --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_sum.h ---
+# --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_sum.h, outer_sum.h ---
 
 HASH_OPS = 8
 """Integer operations of one dropout draw: two multiplications, three shifts and xors (`native/counter_hash.h`)."""
@@ -196,6 +196,13 @@ def _by_entry(computation: Computation, call: Instruction) -> Cost:
     )
 
 
+def _outer_sum(computation: Computation, call: Instruction) -> Cost:
+    """A multiply-add for each row and element of the result."""
+    x, _ = computation.operands(call)
+    rows = x.arrays[0].dims[0]
+    return Cost(flops=2.0 * rows * call.size, num_bytes=float(_all_bytes(computation, call)))
+
+
 def _all_bytes(computation: Computation, call: Instruction) -> int:
     return call.num_bytes + sum(each.num_bytes for each in computation.operands(call))
 
@@ -212,4 +219,5 @@ NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_edge_dot": _by_entry,
     "jhgnn_row_max": _by_entry,
     "jhgnn_row_max_backward": _by_entry,
+    "jhgnn_outer_sum": _outer_sum,
 }

@@ -44,6 +44,7 @@ CUSTOM_CALL_TYPES: dict[str, KernelType] = {
     "jhgnn_edge_dot": "TB",
     "jhgnn_row_max": "TB",
     "jhgnn_row_max_backward": "TB",
+    "jhgnn_outer_sum": "DM",
     "__onednn$matmul": "DM",
     "__cublas$gemm": "DM",
     "__cublas$lt$matmul": "DM",

@@ -92,6 +92,19 @@ def test_native_in_tiles_of_columns(heads: int, width: int, rate: float) -> None
     check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32_HUB, rate=rate, seed=5)
 
 
+@pytest.mark.parametrize("shift", [4.0, -4.0])
+@pytest.mark.parametrize(("heads", "width"), [(8, 8), (3, 5)])
+def test_native_gradient_of_receivers_does_not_cancel(heads: int, width: int, shift: float) -> None:
+    """Where nearly all of a receiver's logits have one sign, it is small beside the sums that it comes from."""
+    graph = GRAPHS["dense"]
+    z, src, dst, cotangent = inputs(graph, heads, width, scale=2.0)
+    arrays = (z, src, (0.1 * dst + shift).astype(np.float32), cotangent)
+    ours = np.asarray(run(placed(graph), arrays, np.uint32(0), implementation="native")[3], np.float64)
+    exact = reference.attention(graph, *arrays)[3]
+    assert 1e-6 < np.abs(exact).max() < 0.2 * width
+    np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
 @pytest.mark.parametrize("implementation", ["segment", "dense"])
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 3)])
 def test_xla_covers_heads_and_width(heads: int, width: int, implementation: str) -> None:

@@ -1,7 +1,7 @@
 """Fused C++ for CPU: one walk over the in-edges forward, one over the out-edges backward, nothing kept per edge.
 
-`native/attention.h` has the algebra. Residuals are the inputs, the output, the part of it from edges with a positive
-logit and three numbers a target and head: memory grows with vertices, not edges.
+`native/attention.h` has the algebra. Residuals are the inputs, the output, the part of it from edges whose logit has
+the sign of less weight, and three numbers a target and head: memory grows with vertices, not edges.
 """
 
 import functools
@@ -86,15 +86,15 @@ def _forward(
     logit_dst: jax.Array,
     hashed: _Hashed,
 ) -> tuple[jax.Array, tuple]:
-    out, out_positive, stats = _call_forward(slope, rate, incoming, z, logit_src, logit_dst, hashed, training=True)
+    out, out_minor, stats = _call_forward(slope, rate, incoming, z, logit_src, logit_dst, hashed, training=True)
     # Named here as well: the backward pass reads the kernel's own output, and a reshaped copy of it is another tensor.
     out = checkpoint_name(out, "na_out")
-    out_positive, stats = checkpoint_name(out_positive, "na_stats"), checkpoint_name(stats, "na_stats")
-    return out, (outgoing, z, logit_src, logit_dst, hashed, out, out_positive, stats)
+    out_minor, stats = checkpoint_name(out_minor, "na_stats"), checkpoint_name(stats, "na_stats")
+    return out, (outgoing, z, logit_src, logit_dst, hashed, out, out_minor, stats)
 
 
 def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array) -> tuple:
-    outgoing, z, logit_src, logit_dst, hashed, out, out_positive, stats = residuals
+    outgoing, z, logit_src, logit_dst, hashed, out, out_minor, stats = residuals
     _, heads, width = z.shape
     row_size, _ = attention_row_size(heads, width, 4, rate)
     shapes = [z.shape, logit_src.shape, logit_dst.shape, (logit_dst.shape[0], row_size)]
@@ -108,7 +108,7 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
         logit_dst,
         *hashed,
         out,
-        out_positive,
+        out_minor,
         stats,
         cotangent,
         **_attributes(slope, rate),
@@ -130,7 +130,7 @@ def _call_forward(
     *,
     training: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(out, out_positive, stats), float32; without training out_positive is empty."""
+    """(out, out_minor, stats), float32; without training out_minor is empty."""
     (num_sources, heads, width), num_targets = z.shape, logit_dst.shape[0]
     row_size, body = attention_row_size(heads, width, 3, rate)
     shapes = [
@@ -139,10 +139,10 @@ def _call_forward(
         (num_targets, 3, heads),
         (num_sources, row_size),
     ]
-    out, out_positive, stats, _ = jax.ffi.ffi_call(
+    out, out_minor, stats, _ = jax.ffi.ffi_call(
         "jhgnn_attention_forward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     )(incoming.indptr, incoming.indices, z, logit_src, logit_dst, *hashed, **_attributes(slope, rate))
-    return out, out_positive, stats
+    return out, out_minor, stats
 
 
 def _attributes(slope: float, rate: float) -> dict[str, np.generic]:
