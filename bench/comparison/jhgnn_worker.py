@@ -21,6 +21,7 @@ from jhgnn.config import Config  # noqa: E402
 from jhgnn.graph.hetero_graph import HeteroGraph  # noqa: E402
 from jhgnn.recipe import load_recipe  # noqa: E402
 from jhgnn.sampling.epoch import Cursor  # noqa: E402
+from jhgnn.step_memory import keep_step_memory  # noqa: E402
 from jhgnn.training.loop import Programs, compile_programs  # noqa: E402
 from jhgnn.training.minibatch_problem import MinibatchProblem, plan_minibatches  # noqa: E402
 from jhgnn.training.minibatch_programs import (  # noqa: E402
@@ -254,6 +255,7 @@ def memory() -> Answer:
 session = Session()
 
 if __name__ == "__main__":
+    keep_step_memory()
     serve(
         {
             "open": open_case,
