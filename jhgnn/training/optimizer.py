@@ -1,5 +1,6 @@
 """The Optax optimizer and schedule that a recipe asks for, and their update of donated parameters in place."""
 
+import math
 from typing import Any
 
 import jax
@@ -59,8 +60,10 @@ def apply_gradients(
 
 
 def _scale_by_adam(eps: float = 1e-8) -> optax.GradientTransformationExtraArgs:
-    """`optax.scale_by_adam`, whose direction is computed from the new moments behind a barrier.
+    """`optax.scale_by_adam` with exact bias corrections, its direction computed from the new moments behind a barrier.
 
+    Optax subtracts a power of 0.999 from 1 in float32, which leaves 1.3e-5 of error in the first squares; after 20 steps
+    the logits of R-GCN on DBLP were 1.7e-3 from float64, and are 2e-6 from it without.
     XLA computes the moments again where it computes the direction, from the old ones. Then parameters and moments each
     read what another one overwrites, and it copies them first: R-GCN's update on IMDB took 4.8 ms so, and takes 1.9.
     """
@@ -72,9 +75,9 @@ def _scale_by_adam(eps: float = 1e-8) -> optax.GradientTransformationExtraArgs:
     ) -> tuple[Any, optax.ScaleByAdamState]:
         _, new = adam.update(gradients, state, params)
         new = jax.lax.optimization_barrier(_select(valid, new, state))
-        mean = optax.tree.bias_correction(new.mu, b1, new.count)
-        square = optax.tree.bias_correction(new.nu, b2, new.count)
-        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mean, square), new
+        # 1 - b**count, without the cancellation
+        first, second = (-jnp.expm1(new.count * math.log(b)) for b in (b1, b2))
+        return jax.tree.map(lambda m, v: m / first / (jnp.sqrt(v / second) + eps), new.mu, new.nu), new
 
     return optax.GradientTransformationExtraArgs(adam.init, update)
 

@@ -29,6 +29,19 @@ def test_coupled_adam_is_pytorchs():
         np.testing.assert_allclose(x, expected, rtol=1e-5)
 
 
+def test_adams_first_steps_are_those_of_float64():
+    """Optax's own bias correction is off by 1.3e-5 in the first, which a ReLU near zero makes visible in the logits."""
+    optimizer = make_optimizer(dataclasses.replace(TrainingConfig(), learning_rate=1.0, weight_decay=0.0))
+    x = jnp.asarray([0.0, 0.0])
+    state, first, second = optimizer.init(x), 0.0, 0.0
+    for t in range(1, 31):
+        gradient = np.asarray([0.3 + 0.1 * t, 7e-4 * np.cos(t)], np.float32)
+        updates, state = optimizer.update(jnp.asarray(gradient), state, x)
+        first, second = 0.9 * first + 0.1 * gradient.astype(float), 0.999 * second + 0.001 * gradient.astype(float) ** 2
+        expected = -(first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(updates, expected, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
 def test_schedule_warms_up_peaks_and_decays(schedule):
     config = dataclasses.replace(TrainingConfig(), schedule=schedule, epochs=100, warmup_epochs=10, learning_rate=0.2)
@@ -77,4 +90,4 @@ def test_an_update_is_optaxs_and_one_that_is_not_valid_changes_nothing(name):
         params, state = update(gradients, state, params, jnp.asarray(True))
         updates, reference_state = reference.update(gradients, reference_state, expected)
         expected = optax.apply_updates(expected, updates)
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), params, expected)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), params, expected)
