@@ -26,6 +26,8 @@ constexpr int64_t kRowWork = 8;           // a row costs about as much as so man
 constexpr int64_t kTasksPerThread = 16;   // at least, so that threads end together
 constexpr int64_t kTileBytes = 256 << 10;  // half of a small second-level cache; 128 to 384 KiB were as good
 constexpr double kTileEdges = 32;         // edges of a row in a tile: fewer do not pay for loading its accumulator again
+constexpr int64_t kStripWidth = 128;      // columns of x summed for all rows before the next: their part of x stays in cache,
+constexpr int64_t kStripEdges = 32;       // if each row of x is read so often
 constexpr int64_t kVertexBlock = 512;     // vertices a task where there are no edges
 constexpr int64_t kOuterRows = 512;       // a task's rows of an outer sum, at least,
 constexpr int64_t kOuterColumns = 96;     // its columns of x, at most,
@@ -362,12 +364,19 @@ ffi::Error row_sum(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats v
   }
   args.prefetch = args.rows.tile_columns == 0 && static_cast<int64_t>(x.size_bytes()) > kPrefetchBytes;
   args.out = out->untyped_data();
-  const bool valid = run_rows(
-      pool, args.rows, width, width,
-      [&](int64_t first, int64_t last, float* sums) { return kernels()->sum_rows(args, first, last, sums); },
-      [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
-      [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
-  return valid ? ffi::Error::Success() : out_of_range(args.rows);
+  const bool in_strips = args.rows.tile_columns == 0 && edges >= kStripEdges * columns;
+  const int64_t strips = in_strips ? std::max<int64_t>(1, (width + kStripWidth - 1) / kStripWidth) : 1;
+  for (int64_t strip = 0; strip < strips; ++strip) {
+    args.first_column = args.last_column;
+    args.last_column = strip + 1 < strips ? round_up(width * (strip + 1) / strips, 16) : width;
+    const bool valid = run_rows(
+        pool, args.rows, width, width,
+        [&](int64_t first, int64_t last, float* sums) { return kernels()->sum_rows(args, first, last, sums); },
+        [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
+        [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
+    if (!valid) return out_of_range(args.rows);
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error edge_dot(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer x, ffi::AnyBuffer row_side,

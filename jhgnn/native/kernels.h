@@ -84,6 +84,7 @@ struct AttentionBackward {
 struct RowSum {
   CsrView rows;
   int64_t width;
+  int64_t first_column, last_column;  // what is summed now; all of them, where columns are tiled
   Features x;                // [num_columns, width]
   const float* values;       // [num_edges] factors of the edges, or null
   const float* index_scale;  // [num_columns] factors of x's rows, or null

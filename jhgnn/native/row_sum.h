@@ -40,10 +40,10 @@ JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int
 template <typename T, typename Factor, typename Emit>
 JHGNN_INLINE void sum_wide_row(const RowSum& args, const T* x, int64_t begin, int64_t end, const Factor& factor,
                                const float* before, const Emit& emit) {
-  const int64_t width = args.width;
   Floats sums[kBlock];
-  for (int64_t offset = 0; offset < width; offset += kBlock * kLanes) {
-    const int64_t rest = width - offset < kBlock * kLanes ? width - offset : kBlock * kLanes;
+  for (int64_t offset = args.first_column; offset < args.last_column; offset += kBlock * kLanes) {
+    const int64_t left = args.last_column - offset;
+    const int64_t rest = left < kBlock * kLanes ? left : kBlock * kLanes;
     const int64_t vectors = (rest + kLanes - 1) / kLanes;
     const int64_t last = offset + rest - kLanes;
     switch (vectors) {
@@ -107,7 +107,7 @@ JHGNN_INLINE void sum_row(const RowSum& args, const T* x, int64_t row, const Fac
   }
 }
 
-// Writes the sum of one piece of a row; accumulator [width].
+// Writes the sum of one piece of a row, of the columns summed now; accumulator [width].
 inline static void sum_edges(const RowSum& args, int64_t begin, int64_t end, float* accumulator) {
   with_factor(args, [&](const auto* x, const auto& factor) {
     if (args.width >= kLanes) {
@@ -126,7 +126,9 @@ inline static void sum_finish(const RowSum& args, int64_t row, const float* accu
   for_element(args.x, [&](const auto* x) {
     auto* out = const_cast<std::remove_const_t<std::remove_pointer_t<decltype(x)>>*>(
                     static_cast<decltype(x)>(args.out)) + row * args.width;
-    for (int64_t column = 0; column < args.width; ++column) put(out + column, accumulator[column] * scale);
+    for (int64_t column = args.first_column; column < args.last_column; ++column) {
+      put(out + column, accumulator[column] * scale);
+    }
   });
 }
 
