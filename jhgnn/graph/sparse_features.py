@@ -12,6 +12,13 @@ from jhgnn.graph.semantic_graph import Csr
 
 Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
 
+WHOLE_PARTS, MIN_VALUES = 64, 4096
+"""Values are padded to a multiple, where there are so many.
+
+XLA's CPU threads each take an equal part of a vector, and where there is none it computes element by element: dropout of
+76,501 values took 0.94 ms, of 76,504 0.38 ms.
+"""
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,6 +30,8 @@ class SparseFeatures:
         by_column: `indices` are rows: the transpose, from which a weight's gradient needs no scatter.
         rows, columns: the endpoint that each direction leaves implicit, int32 `[num_values]`.
         values, values_by_column: float32 `[num_values]`, in the order of each direction.
+
+    Zeros may be stored, in the last element, so that `num_values` is a multiple of `WHOLE_PARTS`.
     """
 
     by_row: Csr
@@ -52,16 +61,17 @@ class SparseFeatures:
         """
         csr = sparse.csr_array(matrix).astype(np.float32)
         csr.sum_duplicates()
-        if csr.nnz >= 2**31:
+        if csr.nnz >= 2**31 - WHOLE_PARTS:
             raise InputError(f"a feature matrix has {csr.nnz:,} values; kernels index with int32, below 2**31")
-        csc = csr.tocsc()
+        by_row, values = _compressed(csr)
+        by_column, values_by_column = _compressed(csr.tocsc())
         return cls(
-            by_row=Csr(csr.indptr.astype(np.int32), csr.indices.astype(np.int32)),
-            by_column=Csr(csc.indptr.astype(np.int32), csc.indices.astype(np.int32)),
-            rows=np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(csr.indptr)),
-            columns=np.repeat(np.arange(csr.shape[1], dtype=np.int32), np.diff(csc.indptr)),
-            values=csr.data,
-            values_by_column=csc.data,
+            by_row=by_row,
+            by_column=by_column,
+            rows=np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(by_row.indptr)),
+            columns=np.repeat(np.arange(csr.shape[1], dtype=np.int32), np.diff(by_column.indptr)),
+            values=values,
+            values_by_column=values_by_column,
             num_rows=csr.shape[0],
             num_columns=csr.shape[1],
         )
@@ -69,3 +79,13 @@ class SparseFeatures:
     def place(self, device: jax.Device | None = None) -> "SparseFeatures":
         """The matrix with its arrays on a device."""
         return jax.device_put(self, device)
+
+
+def _compressed(matrix: Any) -> tuple[Csr, np.ndarray]:
+    """One direction of a matrix and its values, with zeros added to the last element."""
+    padding = -matrix.nnz % WHOLE_PARTS if matrix.nnz >= MIN_VALUES else 0
+    indptr = matrix.indptr.astype(np.int32)
+    indptr[-1] += padding
+    last = (matrix.shape[1] if matrix.format == "csr" else matrix.shape[0]) - 1
+    indices = np.append(matrix.indices.astype(np.int32), np.full(padding, last, np.int32))
+    return Csr(indptr, indices), np.append(matrix.data, np.zeros(padding, np.float32))

@@ -26,6 +26,7 @@ MATRICES = {
     "full": random_matrix(20, 9, 1.0),
     "full_column": sparse.csr_array(np.ones((20_000, 1), np.float32)),
     "full_row": sparse.csr_array(np.ones((1, 20_000), np.float32)),
+    "odd": random_matrix(89, 71, 0.95),  # 5,985 values or so, padded to a multiple of 64
     "empty_rows": random_matrix(200, 30, 0.005),
     "no_values": sparse.csr_array((6, 5), dtype=np.float32),
     "no_rows": sparse.csr_array((0, 5), dtype=np.float32),
