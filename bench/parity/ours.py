@@ -72,8 +72,13 @@ def write_problem(graph: HeteroGraph, config: Config, folder: Path, seed: int = 
 
 
 def well_posed_params(config: Config, problems: Mapping[str, Problem], seed: int) -> Params:
-    """The noisy weights of `DRAWS` whose gradients, computed with features in either layout, agree best."""
+    """The noisy weights of `DRAWS` whose gradients, computed with features in either layout, agree best.
+
+    R-GCN has no logits; it takes the first.
+    """
     problem = next(iter(problems.values()))
+    if config.model.name == "rgcn":
+        return noisy_params(config, problem, seed)
     gradients = [gradient_of(each, config) for each in problems.values()]
 
     def disagreement(params: Params) -> float:
