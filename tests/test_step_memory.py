@@ -22,11 +22,13 @@ def step(x):
 x = jnp.ones(25_000_000)
 step = compile_with_barriers(jax.jit(step).lower(x))
 assert step.memory_analysis().temp_size_in_bytes >= 100_000_000
-for _ in range(2):
-    jax.block_until_ready(step(x))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 jax.block_until_ready(step(x))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+faults = []
+for _ in range(9):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    jax.block_until_ready(step(x))
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(sorted(faults)[4])  # now and then something small takes the place between two steps, and the heap grows once
 """
 FAULTS = 100_000_000 / 4096
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -37,7 +39,7 @@ HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     HUGE.is_file() and "[always]" in HUGE.read_text(), reason="all pages are huge: too few faults to count"
 )
 @pytest.mark.parametrize("switch", ["", "0"])
-def test_a_step_faults_its_memory_in_once(switch: str) -> None:
+def test_most_steps_fault_no_memory_in(switch: str) -> None:
     environment = os.environ | {"JHGNN_KEEP_STEP_MEMORY": switch, "GLIBC_TUNABLES": "", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
