@@ -1,5 +1,5 @@
 """The peer's half: our weights in, outputs, gradients and optimizer steps out. `python -m bench.parity.peer FOLDER
-dgl|pyg float32|float64 [VARIANT ...]`; in float64, the reference, without the steps.
+dgl|pyg float32|float64 [VARIANT ...]`; in float64, the reference, without SGD's steps.
 
 Reads FOLDER/graph, FOLDER/settings.json and FOLDER/params_DEFINITION.npz; writes one npz a variant, and what each came
 to as JSON lines. Dropout is off.
@@ -55,11 +55,10 @@ def main(folder: Path, framework: str, precision: str, only: list[str]) -> None:
         loss_of(logits, labels, train).backward()
         gradients = collect(found, params, lambda parameter: parameter.grad)
         results |= {f"gradient.{key}": array for key, array in gradients.items()}
-        if precision == "float32":
-            for kind in OPTIMIZERS:
-                load(found, params)
-                results |= steps(kind, built, labels, train, settings)
-                results |= {f"{kind}.{key}": array for key, array in collect(found, params, lambda each: each).items()}
+        for kind in OPTIMIZERS if precision == "float32" else ("adam",):
+            load(found, params)
+            results |= steps(kind, built, labels, train, settings)
+            results |= {f"{kind}.{key}": array for key, array in collect(found, params, lambda each: each).items()}
         path = folder / f"{framework}_{precision}_{number}.npz"
         np.savez(path, **results)
         print(

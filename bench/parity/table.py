@@ -14,19 +14,24 @@ COLUMNS = {
     "output after Adam": "output, 20 Adam",
     "parameters after Adam, norm": "parameters, 20 Adam",
 }
+TO_FLOAT64 = {
+    "gradients": "gradients to float64: ours, peer",
+    "output after Adam": "output, 20 Adam, to float64: ours, peer",
+}
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], page: Path) -> None:
     """Replaces what stands between the page's markers."""
     lines = [
-        "| model, data | peer | " + " | ".join(COLUMNS.values()) + " | gradients to float64: ours, peer |",
-        "|" + " --- |" * (len(COLUMNS) + 3),
+        "| model, data | peer | " + " | ".join(COLUMNS.values()) + " | " + " | ".join(TO_FLOAT64.values()) + " |",
+        "|" + " --- |" * (len(COLUMNS) + len(TO_FLOAT64) + 2),
     ]
     for row in rows:
         cells = [f"{row['model']} {row['dataset']}", f"{row['framework']}: {row['variant']}"]
         cells += [f"{row['errors'][kind][0]:.1e}" for kind in COLUMNS]
-        both = [row[side]["gradients"][0] for side in ("ours_float64", "peer_float64") if side in row]
-        cells.append(", ".join(f"{error:.1e}" for error in both) or "-")
+        sides = [row[side] for side in ("ours_float64", "peer_float64") if side in row]
+        for kind in TO_FLOAT64:
+            cells.append(", ".join(f"{side[kind][0]:.1e}" for side in sides if kind in side) or "-")
         lines.append("| " + " | ".join(cells) + " |")
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
