@@ -187,7 +187,7 @@ def fill_cold(results: Results, bench: Bench) -> None:
 
 def lacks_cold(name: str, cell: Mapping[str, Any]) -> bool:
     """Whether a column's cold start is still to be measured."""
-    timed = "epoch_ms" in cell and not name.endswith("-dense")
+    timed = "epoch_ms" in cell and not name.endswith(("-dense", "-plain"))
     return timed and not cell.keys() & {"cold_s", "cold_not_run"}
 
 
@@ -226,9 +226,9 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
     if quick:
         columns.pop("jhgnn-dense", None)
     cells = bench.interleave(columns, rounds=3 if quick else 5)
-    for name, (framework, _) in columns.items():
-        if framework in tried:
-            cells[name]["tried"] = tried[framework]
+    for name, column in columns.items():
+        if column.framework in tried:
+            cells[name]["tried"] = tried[column.framework]
     for peer, why in absent.items():
         if why:
             cells[peer] = {"missing": why}

@@ -10,8 +10,9 @@ from bench.comparison.lines import user_lines
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
-DENSE = {"jhgnn-dense": "jhgnn", "dgl-dense": "DGL", "pyg-dense": "PyG"}
-Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
+PEERS = ("dgl", "pyg")
+Cell = Mapping[str, Any]
+Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def write_tables(data: Mapping[str, Any], page: Path, source: str) -> None:
@@ -60,6 +61,7 @@ def _full_batch(cells: Cells) -> list[str]:
     return [
         "### Full-batch epoch, ms (median, half the quartile range)\n\n" + epoch_table(cells),
         "![Epoch times](images/comparison-epochs.png)",
+        _optional("### Epoch with the peers' processes as their users start them, ms", plain_table(cells)),
         _optional("### Epoch with dense features on every side, ms", dense_table(cells)),
         "### Forward and backward, ms\n\n" + _table(cells, _split),
         "### First epoch, compilation included, s\n\n" + _table(cells, _number("first_epoch_s", "{:.2f}")),
@@ -72,20 +74,51 @@ def _full_batch(cells: Cells) -> list[str]:
 
 def epoch_table(cells: Cells) -> str:
     """Medians, and the better peer over ours with its geometric mean."""
-    rows, ratios, with_features = [], [], []
+    return _compared(cells, lambda frameworks: {name: frameworks.get(name, {}) for name in COLUMNS})
+
+
+def plain_table(cells: Cells) -> str:
+    """The same with the peers' processes as their users start them; only cases where one was timed so."""
+
+    def picked(frameworks: Mapping[str, Cell]) -> dict[str, Cell]:
+        peers = {peer: frameworks.get(f"{peer}-plain", {}) for peer in PEERS}
+        return {"jhgnn": frameworks.get("jhgnn", {})} | peers if any(peers.values()) else {}
+
+    return _compared(cells, picked)
+
+
+def dense_table(cells: Cells) -> str:
+    """Only cases where ours was timed with dense features; a peer whose best variant is dense counts with that one."""
+
+    def picked(frameworks: Mapping[str, Cell]) -> dict[str, Cell]:
+        if "epoch_ms" not in frameworks.get("jhgnn-dense", {}):
+            return {}
+        found = {"jhgnn": frameworks["jhgnn-dense"]}
+        for peer in PEERS:
+            best = frameworks.get(peer, {})
+            found[peer] = best if best.get("features") == "dense" else frameworks.get(f"{peer}-dense", {})
+        return found
+
+    return _compared(cells, picked)
+
+
+def _compared(cells: Cells, picked: Callable[[Mapping[str, Cell]], dict[str, Cell]]) -> str:
+    """A row for each case of which cells are picked, by framework."""
+    rows, ratios = [], {}
     for case, frameworks in cells.items():
-        row = [case, *(_epoch(frameworks.get(name, {})) for name in COLUMNS)]
-        ours = frameworks.get("jhgnn", {}).get("epoch_ms")
-        theirs = [frameworks[peer]["epoch_ms"] for peer in ("dgl", "pyg") if "epoch_ms" in frameworks.get(peer, {})]
+        found = picked(frameworks)
+        if not found:
+            continue
+        ours = found["jhgnn"].get("epoch_ms")
+        theirs = [found[peer]["epoch_ms"] for peer in PEERS if "epoch_ms" in found[peer]]
         if ours and theirs:
-            ratios.append(min(theirs) / ours)
-            with_features += [] if case.endswith("-aifb") else [ratios[-1]]
-        rows.append([*row, f"{ratios[-1]:.1f}" if ours and theirs else "-"])
-    if ratios:
-        rows.append(["geometric mean", "", "", "", f"{statistics.geometric_mean(ratios):.1f}"])
-    if with_features:
-        rows.append(["without AIFB", "", "", "", f"{statistics.geometric_mean(with_features):.1f}"])
-    return _markdown(["case", *COLUMNS.values(), "better peer / jhgnn"], rows)
+            ratios[case] = min(theirs) / ours
+        rows.append([case, *map(_epoch, found.values()), f"{ratios[case]:.1f}" if case in ratios else "-"])
+    means = {"geometric mean": list(ratios.values())}
+    if any(case.endswith("-aifb") for case in ratios):
+        means["without AIFB"] = [ratio for case, ratio in ratios.items() if not case.endswith("-aifb")]
+    rows += [[name, "", "", "", f"{statistics.geometric_mean(each):.1f}"] for name, each in means.items() if each]
+    return _markdown(["case", *COLUMNS.values(), "better peer / jhgnn"], rows) if rows else ""
 
 
 def minibatch_table(cells: Cells) -> str:
@@ -119,26 +152,6 @@ def lines_table() -> str:
     """By the rule of `bench.comparison.lines`."""
     rows = [[model, *(str(user_lines(framework, model)) for framework in COLUMNS)] for model in MODELS]
     return _markdown(["model", *COLUMNS.values()], rows)
-
-
-def dense_table(cells: Cells) -> str:
-    """Only cases where ours was timed with dense features; a peer whose best variant is dense counts with that one."""
-    rows, ratios = [], []
-    for case, frameworks in cells.items():
-        ours = frameworks.get("jhgnn-dense", {})
-        if "epoch_ms" not in ours:
-            continue
-        found = {"jhgnn-dense": ours}
-        for peer in ("dgl", "pyg"):
-            best = frameworks.get(peer, {})
-            found[f"{peer}-dense"] = best if best.get("features") == "dense" else frameworks.get(f"{peer}-dense", {})
-        theirs = [found[name]["epoch_ms"] for name in ("dgl-dense", "pyg-dense") if "epoch_ms" in found[name]]
-        if theirs:
-            ratios.append(min(theirs) / ours["epoch_ms"])
-        rows.append([case, *map(_epoch, found.values()), f"{ratios[-1]:.1f}" if theirs else "-"])
-    if ratios:
-        rows.append(["geometric mean", "", "", "", f"{statistics.geometric_mean(ratios):.1f}"])
-    return _markdown(["case", *DENSE.values(), "better peer / jhgnn"], rows) if rows else ""
 
 
 def accuracy_table(data: Mapping[str, Any]) -> str:
@@ -182,7 +195,7 @@ def variants_table(cells: Cells) -> str:
     """Every variant of the peers, the chosen one marked."""
     rows = []
     for case, frameworks in cells.items():
-        for peer in ("dgl", "pyg"):
+        for peer in PEERS:
             cell = frameworks.get(peer, {})
             for variant, entry in cell.get("tried", {}).items():
                 figure = (
