@@ -33,6 +33,12 @@ def say(text: str) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="default variants, three rounds, full-batch epochs alone")
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        help="a quick run with the peers' processes as their users start them, without our memory settings; kept beside"
+        " the result file, and drawn as a table of its own",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not resume an unfinished run")
     parser.add_argument("--cases", nargs="*", help="only these, such as han-acm")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the accuracy figures")
@@ -44,7 +50,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="flag what became slower than in the run before; exit 1")
     parser.add_argument("--against", type=Path, help="with --check: compare with this result file instead")
     parser.add_argument("--tables", action="store_true", help="only draw docs/comparison.md from the stored result")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.quick |= options.plain
+    return options
 
 
 def main() -> int:
@@ -54,7 +62,8 @@ def main() -> int:
         return 2
     described = machine()
     path = options.output or ROOT / "bench" / "results" / f"compare-{options.machine or slug(described)}.json"
-    results = Results(path)
+    whole, plain = Results(path), Results(path.with_name(f"{path.stem}-plain.json"))
+    results = plain if options.plain else whole
     if options.check:
         return check(results, options.against)
     if not options.tables:
@@ -66,7 +75,7 @@ def main() -> int:
             return 2
         wanted = [case for case in known if not options.cases or case.name in options.cases]
         measure(results, wanted, options, described)
-    draw(results, options.page)
+    draw(whole, plain, options.page)
     return 0
 
 
@@ -102,7 +111,8 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
             "synthetic": sorted(
                 {case.dataset for case in wanted if not is_real(case.dataset)} & set(PRESETS) - {"mag"}
             ),
-        },
+        }
+        | ({"plain": True} if options.plain else {}),
         "commit": commit.stdout.strip(),
         "missing": absent,
     }
@@ -116,7 +126,7 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
         kept = 0.0 if options.quick or accuracy_done(results, full_batch, absent, options.seeds) else ACCURACY_SHARE
         # Default variants of every case first, so that a slow machine still gets every row; then mini-batches, whose
         # share goes to the rest where it is left; then every variant of each peer, and cold starts.
-        measure_cases(full_batch, results, folder, clock, threads, absent, quick=True)
+        measure_cases(full_batch, results, folder, clock, threads, absent, quick=True, plain=options.plain)
         left = [case for case in sampled if case.name not in results.data["cells"]]
         timing = Clock(min(clock.left_s, budget_s * MINIBATCH_SHARE) if full_batch else budget_s)
         measure_cases(left, results, folder, timing, threads, absent, quick=options.quick)
@@ -141,6 +151,7 @@ def measure_cases(
     absent: dict[str, str],
     *,
     quick: bool,
+    plain: bool = False,
 ) -> None:
     """Measures and stores, case by case, what is not stored yet and can be measured in time.
 
@@ -156,7 +167,7 @@ def measure_cases(
             what = "default variants alone" if case.name in results.provisional else "not measured"
             say(f"{case.name}: {what}, the time budget is spent; run the same command again")
             continue
-        bench = Bench(case, folder, timing, threads)
+        bench = Bench(case, folder, timing, threads, plain=plain)
         if case in MINIBATCH_CASES:
             cells = measure_minibatches(bench, absent)
         else:
@@ -187,7 +198,7 @@ def fill_cold(results: Results, bench: Bench) -> None:
 
 def lacks_cold(name: str, cell: Mapping[str, Any]) -> bool:
     """Whether a column's cold start is still to be measured."""
-    timed = "epoch_ms" in cell and not name.endswith(("-dense", "-plain"))
+    timed = "epoch_ms" in cell and not name.endswith("-dense")
     return timed and not cell.keys() & {"cold_s", "cold_not_run"}
 
 
@@ -226,9 +237,9 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
     if quick:
         columns.pop("jhgnn-dense", None)
     cells = bench.interleave(columns, rounds=3 if quick else 5)
-    for name, column in columns.items():
-        if column.framework in tried:
-            cells[name]["tried"] = tried[column.framework]
+    for name, (framework, _) in columns.items():
+        if framework in tried:
+            cells[name]["tried"] = tried[framework]
     for peer, why in absent.items():
         if why:
             cells[peer] = {"missing": why}
@@ -297,15 +308,16 @@ def fill_accuracy(
             results.save()
 
 
-def draw(results: Results, page: Path) -> None:
-    """Tables and plot."""
+def draw(results: Results, plain: Results, page: Path) -> None:
+    """Tables and plot of a whole or quick run, and the table of a plain one beside it."""
     from bench.comparison.report import draw_plot, write_tables
 
     if not results.data.get("cells"):
-        say("nothing measured yet: no tables drawn")
+        say(f"nothing measured in {os.path.relpath(results.path, ROOT)} yet: no tables drawn")
         return
     draw_plot(results.data, page.parent / "images" / "comparison-epochs.png")
-    write_tables(results.data, page, os.path.relpath(results.path, ROOT))
+    plain_source = os.path.relpath(plain.path, ROOT)
+    write_tables(results.data, page, os.path.relpath(results.path, ROOT), (plain.data, plain_source))
     say(f"wrote {os.path.relpath(results.path, ROOT)} and {os.path.relpath(page, ROOT)}")
 
 

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.comparison.cases import (
     MINIBATCH_CASES,
@@ -50,8 +50,6 @@ QUICKER_VARIANTS = {
     ("pyg", "rgat", "imdb"): "HeteroConv(GATConv), EdgeIndex, sparse features",
 }
 """Where another than the default was the quickest by far, when all were tried."""
-PLAIN_SHARE = 2.0
-"""A peer this many times as slow as the other is not timed in a plain process: the better one stays the better."""
 LEAST_EPOCHS, MOST_EPOCHS = 3, 60
 LEAST_BATCHES, MOST_BATCHES, BATCHES_S, WARM_UP_BATCHES = 4, 40, 10.0, 6
 COLD_EPOCHS = 100
@@ -62,14 +60,6 @@ COLD_LIMIT_S = 60.0
 def default_variant(framework: str, case: Case) -> str:
     """What is timed where variants are not tried."""
     return QUICKER_VARIANTS.get((framework, case.model, case.dataset), DEFAULT_VARIANTS[framework, case.model])
-
-
-class Column(NamedTuple):
-    """What is timed side by side. A `plain` process is a peer's as its users start it, without our memory settings."""
-
-    framework: str
-    variant: str
-    plain: bool = False
 
 
 class Clock:
@@ -94,10 +84,13 @@ class Clock:
 
 
 class Bench:
-    """One case with its files; cases of one large data set share its graph."""
+    """One case with its files; cases of one large data set share its graph.
 
-    def __init__(self, case: Case, folder: Path, clock: Clock, threads: int) -> None:
-        self.case, self.clock, self.threads = case, clock, threads
+    Peers get our commands' memory settings; `plain` starts them as their users do.
+    """
+
+    def __init__(self, case: Case, folder: Path, clock: Clock, threads: int, *, plain: bool = False) -> None:
+        self.case, self.clock, self.threads, self.plain = case, clock, threads, plain
         shared = case in MINIBATCH_CASES
         sharing = MINIBATCH_CASES if shared else (case,)
         key = zlib.crc32("".join(to_toml(recipe(each)) for each in sharing).encode())  # another recipe, another folder
@@ -116,17 +109,17 @@ class Bench:
         self.recipe = self.folder / f"recipe-{case.model}.toml"
         self.recipe.write_text(to_toml(config), encoding="utf-8")
 
-    def start(self, framework: str, *, plain: bool = False) -> tuple[Worker, dict[str, Any]]:
+    def start(self, framework: str) -> tuple[Worker, dict[str, Any]]:
         """A worker that has read the graph, and what it said; `start_s` counts from the command."""
         environment = {"OMP_NUM_THREADS": str(self.threads), "DGLBACKEND": "pytorch"}
-        if not plain:
+        if framework == "jhgnn" or not self.plain:
             environment |= wanted_environment()
         if framework == "jhgnn":
             command = [sys.executable, "-m", "bench.comparison.jhgnn_worker"]
             extra: dict[str, Any] = {"recipe": str(self.recipe)}
         else:
             command = [str(peers_python()), "-W", "ignore", "-m", "bench.peers.worker"]
-            if not plain:
+            if not self.plain:
                 tunables = environment.get("GLIBC_TUNABLES") or os.environ.get("GLIBC_TUNABLES")
                 environment["GLIBC_TUNABLES"] = ":".join(filter(None, (tunables, kept_by_environment())))
             environment["PYTHONPATH"] = os.pathsep.join(
@@ -179,22 +172,22 @@ class Bench:
             worker.close()
         return tried
 
-    def interleave(self, columns: Mapping[str, Column], rounds: int) -> dict[str, dict[str, Any]]:
-        """Times columns in interleaved rounds, and reads their memory at the end."""
+    def interleave(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
+        """Times columns (name -> framework, variant) in interleaved rounds, and reads their memory at the end."""
         workers: dict[str, Worker] = {}
         cells: dict[str, dict[str, Any]] = {}
         epochs: dict[str, list[dict[str, float]]] = {name: [] for name in columns}
         per_round: dict[str, int] = {}
 
         def drop(name: str, error: WorkerError) -> None:
-            cells[name] = {"variant": columns[name].variant, "missing": str(error)}
+            cells[name] = {"variant": columns[name][1], "missing": str(error)}
             if name in workers:
                 workers.pop(name).close()
 
         try:
-            for name, (framework, variant, plain) in columns.items():
+            for name, (framework, variant) in columns.items():
                 try:
-                    worker, opened = self.start(framework, plain=plain)
+                    worker, opened = self.start(framework)
                     workers[name] = worker
                     built = worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
                     first = worker.ask("epochs", timeout_s=self.clock.limit(300), count=1)["epochs"][0]["epoch_s"]
@@ -217,7 +210,7 @@ class Bench:
                         drop(name, error)
             for name in list(workers):
                 try:
-                    cells[name] |= self._summary(workers[name], columns[name].framework, epochs[name])
+                    cells[name] |= self._summary(workers[name], columns[name][0], epochs[name])
                 except WorkerError as error:
                     drop(name, error)
         finally:
@@ -313,31 +306,25 @@ class Bench:
         return found | {"variant": variant, "target_f1": target}
 
 
-def chosen_columns(case: Case, tried: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]) -> dict[str, Column]:
-    """The columns to time: ours; each peer's quickest variant, with our memory settings and in a plain process; and its
-    quickest with dense features where that is another.
+def chosen_columns(
+    case: Case, tried: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """The columns to time: ours, each peer's quickest variant, its quickest with dense features where that is another.
 
-    A peer whose variants were not probed uses its default one, with our memory settings alone.
+    A peer whose variants were not probed uses its default one.
     """
-    columns = {"jhgnn": Column("jhgnn", "auto")}
+    columns = {"jhgnn": ("jhgnn", "auto")}
     if case.dataset != "aifb":  # which has no features
-        columns["jhgnn-dense"] = Column("jhgnn", "dense features")
-    times = {
-        peer: {name: entry["epoch_ms"] for name, entry in tried.get(peer, {}).items() if "epoch_ms" in entry}
-        for peer in PEERS
-        if not missing[peer]
-    }
-    best_ms = min((each for probed in times.values() for each in probed.values()), default=0.0)
-    for peer, probed in times.items():
-        if not probed:
-            columns[peer] = Column(peer, default_variant(peer, case))
+        columns["jhgnn-dense"] = ("jhgnn", "dense features")
+    for peer in PEERS:
+        if missing[peer]:
             continue
-        quickest = min(probed, key=lambda name: probed[name])
-        columns[peer] = Column(peer, quickest)
-        if probed[quickest] < PLAIN_SHARE * best_ms:
-            columns[f"{peer}-plain"] = Column(peer, quickest, plain=True)
-        features = {name: tried[peer][name]["features"] for name in probed}
-        dense = [name for name in probed if features[name] == "dense"]
-        if dense and features[quickest] != "dense":
-            columns[f"{peer}-dense"] = Column(peer, min(dense, key=lambda name: probed[name]))
+        probed = {name: entry for name, entry in tried.get(peer, {}).items() if "epoch_ms" in entry}
+        if not probed:
+            columns[peer] = (peer, default_variant(peer, case))
+            continue
+        columns[peer] = (peer, min(probed, key=lambda name: probed[name]["epoch_ms"]))
+        dense = [name for name in probed if probed[name]["features"] == "dense"]
+        if dense and probed[columns[peer][1]]["features"] != "dense":
+            columns[f"{peer}-dense"] = (peer, min(dense, key=lambda name: probed[name]["epoch_ms"]))
     return columns

@@ -15,18 +15,20 @@ Cell = Mapping[str, Any]
 Cells = Mapping[str, Mapping[str, Cell]]
 
 
-def write_tables(data: Mapping[str, Any], page: Path, source: str) -> None:
-    """Replaces what stands between the page's markers; the rest is written by hand."""
+def write_tables(
+    data: Mapping[str, Any], page: Path, source: str, plain: tuple[Mapping[str, Any], str] = ({}, "")
+) -> None:
+    """Replaces what stands between the page's markers; the rest is written by hand. `plain`: a plain run, its file."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    body = "\n\n".join(section for section in sections(data, source) if section)
+    body = "\n\n".join(section for section in sections(data, source, *plain) if section)
     temporary = page.with_name(f".{page.name}.tmp")
     temporary.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
     temporary.replace(page)
 
 
-def sections(data: Mapping[str, Any], source: str) -> list[str]:
+def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], plain_source: str) -> list[str]:
     """Markdown of every table."""
     sampled = {case.name for case in MINIBATCH_CASES}
     cells: Cells = {name: each for name, each in data["cells"].items() if name not in sampled}
@@ -47,7 +49,7 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
     return [
         " ".join(notes),
         _versions(data["cells"]),
-        *(_full_batch(cells) if cells else []),
+        *(_full_batch(cells, plain_section(plain, plain_source)) if cells else []),
         _optional("### Cold start: from the command to the end of 100 epochs, s", _table(cells, _cold)),
         _optional("### Mini-batches on the synthetic MAG", minibatch_table(minibatches)),
         "### Lines of user code\n\n" + lines_table(),
@@ -57,11 +59,25 @@ def sections(data: Mapping[str, Any], source: str) -> list[str]:
     ]
 
 
-def _full_batch(cells: Cells) -> list[str]:
+def plain_section(data: Mapping[str, Any], source: str) -> str:
+    """The table of a run with the peers' processes as their users start them; empty where there was none."""
+    if not data.get("cells"):
+        return ""
+    described = data["machine"]
+    note = (
+        f"From `{source}`: {described['processor']}; commit {data['commit']}; load average"
+        f" {described['load_average_at_start']} at the start; quick{'' if data['complete'] else ', unfinished'}."
+    )
+    return (
+        f"### Epoch with the peers' processes as their users start them, ms\n\n{note}\n\n{epoch_table(data['cells'])}"
+    )
+
+
+def _full_batch(cells: Cells, plain: str) -> list[str]:
     return [
         "### Full-batch epoch, ms (median, half the quartile range)\n\n" + epoch_table(cells),
         "![Epoch times](images/comparison-epochs.png)",
-        _optional("### Epoch with the peers' processes as their users start them, ms", plain_table(cells)),
+        plain,
         _optional("### Epoch with dense features on every side, ms", dense_table(cells)),
         "### Forward and backward, ms\n\n" + _table(cells, _split),
         "### First epoch, compilation included, s\n\n" + _table(cells, _number("first_epoch_s", "{:.2f}")),
@@ -75,16 +91,6 @@ def _full_batch(cells: Cells) -> list[str]:
 def epoch_table(cells: Cells) -> str:
     """Medians, and the better peer over ours with its geometric mean."""
     return _compared(cells, lambda frameworks: {name: frameworks.get(name, {}) for name in COLUMNS})
-
-
-def plain_table(cells: Cells) -> str:
-    """The same with the peers' processes as their users start them; only cases where one was timed so."""
-
-    def picked(frameworks: Mapping[str, Cell]) -> dict[str, Cell]:
-        peers = {peer: frameworks.get(f"{peer}-plain", {}) for peer in PEERS}
-        return {"jhgnn": frameworks.get("jhgnn", {})} | peers if any(peers.values()) else {}
-
-    return _compared(cells, picked)
 
 
 def dense_table(cells: Cells) -> str:

@@ -314,7 +314,7 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     assert data["accuracy"]["rgcn-acm"]["pyg"].keys() == {"0", "1"}
     text = page.read_text()
     for heading in (
-        *("Full-batch epoch", "dense features on every side", "the peers' processes as their users start them"),
+        *("Full-batch epoch", "dense features on every side"),
         *("Forward and backward", "First epoch", "Semantic graph"),
         *("Memory", "From the command to reading", "Cold start", "Mini-batches", "Lines of user code"),
         *("Test micro-F1 over seeds", "Time to the target accuracy", "Variants tried"),
@@ -322,29 +322,14 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
         assert f"### {heading}" in text or f"### Epoch with {heading}" in text, heading
     assert "90.00 ± 0.00 (2)" in text
     assert (page.parent / "images" / "comparison-epochs.png").exists()
-
-
-def test_columns_of_a_case():
-    """The quickest variant counts, and its dense one; a far slower peer needs no plain process."""
-    tried = {
-        "dgl": {
-            "a": {"epoch_ms": 30.0, "features": "dense"},
-            "b": {"epoch_ms": 10.0, "features": "sparse"},
-            "c": {"features": "dense", "failed": "why"},
-        },
-        "pyg": {"d": {"epoch_ms": 20.0, "features": "dense"}},
-    }
-    case = measure.Case("rgcn", "acm")
-    columns = measure.chosen_columns(case, tried, {"dgl": "", "pyg": ""})
-    assert {name: (column.variant, column.plain) for name, column in columns.items()} == {
-        "jhgnn": ("auto", False),
-        "jhgnn-dense": ("dense features", False),
-        "dgl": ("b", False),
-        "dgl-plain": ("b", True),
-        "dgl-dense": ("a", False),
-        "pyg": ("d", False),
-    }
-    assert set(measure.chosen_columns(case, {}, {"dgl": "", "pyg": "absent"})) == {"jhgnn", "jhgnn-dense", "dgl"}
+    before = (tmp_path / "r.json").read_bytes()
+    arguments = ["bench.compare", "--plain", "--cases", "rgcn-acm"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "r.json"), "--page", str(page)])
+    assert compare.main() == 0
+    assert (tmp_path / "r.json").read_bytes() == before
+    plain = json.loads((tmp_path / "r-plain.json").read_text())
+    assert plain["cells"]["rgcn-acm"].keys() == {"jhgnn", "dgl", "pyg"}
+    assert "### Epoch with the peers' processes as their users start them" in page.read_text()
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -362,7 +347,7 @@ def test_a_plain_process_has_its_users_environment(plain, tmp_path, monkeypatch)
     monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
     monkeypatch.setattr(measure, "Worker", Recorder)
     monkeypatch.delenv("JHGNN_KEEP_STEP_MEMORY", raising=False)
-    bench = measure.Bench(measure.Case("rgcn", "acm"), tmp_path, measure.Clock(100), 2)
-    bench.start("dgl", plain=plain)
+    bench = measure.Bench(measure.Case("rgcn", "acm"), tmp_path, measure.Clock(100), 2, plain=plain)
+    bench.start("dgl")
     assert started["OMP_NUM_THREADS"] == "2"
     assert ("glibc.malloc.trim_threshold" in started.get("GLIBC_TUNABLES", "")) != plain
