@@ -1,8 +1,10 @@
 """The same weights in jhgnn and in DGL and PyG give the same outputs, gradients and optimizer steps."""
 
 import dataclasses
+import functools
 import os
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,6 @@ from bench.parity.__main__ import PEERS_PYTHON, VARIANTS, reference, run_peer
 from bench.parity.agreement import worst
 from bench.parity.ours import write_problem
 from jhgnn.config import Config
-from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.recipe import override
 from tests.models.heterographs import academic
 
@@ -26,6 +27,9 @@ A gradient that misses it is compared with the peer's in float64, to which ours 
 
 STEPS_TOLERANCE = 1e-3
 """Of losses and outputs over 20 steps of Adam and of SGD with momentum, and of parameters after those of SGD."""
+
+Ours = Mapping[str, Mapping[str, np.ndarray]]
+"""What `write_problem` returns."""
 
 STEPS = ("losses, Adam", "output after Adam", "losses, SGD", "output after SGD", "parameters after SGD")
 
@@ -45,14 +49,25 @@ def small(model: str, **changes) -> Config:
     return override(Config(), tables, where="test")
 
 
-def assert_parity(framework: str, graph: HeteroGraph, config: Config, folder: Path, only=()) -> None:
-    ours = write_problem(graph, config, folder)
+@pytest.fixture(scope="module")
+def small_problem(tmp_path_factory) -> Callable[[str], tuple[Path, Ours]]:
+    """A model's problem on the small graph, the same for both peers: its folder, and what we compute."""
+
+    @functools.cache
+    def written(model: str) -> tuple[Path, Ours]:
+        folder = tmp_path_factory.mktemp(model)
+        return folder, write_problem(academic(), small(model), folder)
+
+    return written
+
+
+def assert_parity(framework: str, model: str, ours: Ours, folder: Path, only=()) -> None:
     found = run_peer(framework, folder, only)
     assert found, "no variant was compared"
     for variant, (definition, theirs) in found.items():
         errors = worst(ours[definition], theirs)
         if errors["gradients"][0] > TOLERANCE:  # is it the peer's own rounding?
-            truth = reference(framework, config.model.name, definition, folder)
+            truth = reference(framework, model, definition, folder)
             errors["gradients"] = worst(ours[definition], truth)["gradients"]
         for kind, tolerance in {
             "output": TOLERANCE,
@@ -64,9 +79,10 @@ def assert_parity(framework: str, graph: HeteroGraph, config: Config, folder: Pa
 
 
 @pytest.mark.parametrize("model", ["han", "rgcn", "rgat"])
-def test_small_graph(model, framework, tmp_path):
+def test_small_graph(model, framework, small_problem):
     """Every variant, on sparse, dense and absent features, isolated nodes and parallel edges."""
-    assert_parity(framework, academic(), small(model), tmp_path)
+    folder, ours = small_problem(model)
+    assert_parity(framework, model, ours, folder)
 
 
 @pytest.mark.slow
@@ -74,16 +90,17 @@ def test_small_graph(model, framework, tmp_path):
 @pytest.mark.parametrize("model", ["han", "rgcn", "rgat"])
 def test_whole_graph(model, dataset, framework, tmp_path):
     """The real graph, or where it is not here the synthetic one of its size."""
-    assert_parity(framework, read_dataset(dataset), recipe(Case(model, dataset)), tmp_path, VARIANTS[model][framework])
+    ours = write_problem(read_dataset(dataset), recipe(Case(model, dataset)), tmp_path)
+    assert_parity(framework, model, ours, tmp_path, VARIANTS[model][framework])
 
 
-def test_a_wrong_definition_is_seen(framework, tmp_path):
+def test_a_wrong_definition_is_seen(framework, small_problem, tmp_path):
     """The check itself: a model with another activation is not taken for the same."""
-    graph, config = academic(), small("rgcn")
-    ours = write_problem(graph, config, tmp_path / "ours")
+    _, ours = small_problem("rgcn")
+    config = small("rgcn")
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, activation="tanh"))
-    write_problem(graph, other, tmp_path / "other")
-    for definition, theirs in run_peer(framework, tmp_path / "other").values():
+    write_problem(academic(), other, tmp_path)
+    for definition, theirs in run_peer(framework, tmp_path).values():
         errors = worst(ours[definition], theirs)
         assert errors["output"][0] > 100 * TOLERANCE
         assert errors["losses, SGD"][0] > STEPS_TOLERANCE
