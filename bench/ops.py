@@ -33,6 +33,7 @@ from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.huge_pages import restart_on_huge_pages
 from jhgnn.ops import neighbor_attention, neighbor_mean, sparse_matmul
+from jhgnn.step_memory import keep_step_memory, kept_by_environment
 
 ROOT = Path(__file__).parents[1]
 HEADS, WIDTH = 8, 8
@@ -46,6 +47,8 @@ class Peers:
 
     def __init__(self, python: Path, threads: int) -> None:
         environment = dict(os.environ) | {"OMP_NUM_THREADS": str(threads), "DGLBACKEND": "pytorch"}
+        tunables = (os.environ.get("GLIBC_TUNABLES"), kept_by_environment())
+        environment["GLIBC_TUNABLES"] = ":".join(filter(None, tunables))
         self._process = subprocess.Popen(
             [python, ROOT / "bench" / "ops_peers.py", str(threads)],
             stdin=subprocess.PIPE,
@@ -407,4 +410,5 @@ def _merged(path: Path, rows: list[dict[str, object]]) -> list[dict[str, object]
 
 if __name__ == "__main__":
     restart_on_huge_pages()
+    keep_step_memory()  # as our commands do; the peers' process keeps its own
     main()
