@@ -35,7 +35,7 @@ from jhgnn.training.objective import mean_loss  # noqa: E402
 from jhgnn.training.optimizer import make_optimizer  # noqa: E402
 from jhgnn.training.parallel import local  # noqa: E402
 from jhgnn.training.problem import Problem, build_graphs, place  # noqa: E402
-from jhgnn.training.state import Params, TrainState, init_params, init_state, num_params  # noqa: E402
+from jhgnn.training.state import Params, TrainState, init_params, init_state, num_params, param_names  # noqa: E402
 from jhgnn.training.step import Compiled, apply_model, compile_ahead, dropout_seed  # noqa: E402
 
 VARIANTS: dict[str, Literal["auto", "dense"]] = {"auto": "auto", "dense features": "dense"}
@@ -119,6 +119,20 @@ def build_model(variant: str, seed: int) -> Answer:
         "peak_before_bytes": before,
         "implementations": choices,
     }
+
+
+def first_weights(folder: str, seed: int) -> Answer:
+    """Writes the weights that a seed starts from, by each definition of `bench.parity`; their files by definition."""
+    from bench.parity.ours import definitions  # with the readers, whose import is not part of a start
+
+    written = {}
+    for definition, config in definitions(session.config).items():
+        spec = place(session.graph, *build_graphs(session.graph, config), config).spec
+        leaves = param_names(init_params(config.model, spec, seed))
+        path = Path(folder) / f"first-weights-{config.model.name}-{definition}-{seed}.npz"
+        np.savez(path, **{name: np.asarray(leaf) for name, leaf in leaves.items()})  # type: ignore[arg-type]
+        written[definition] = str(path)
+    return {"weights": written}
 
 
 def epochs(count: int) -> Answer:
@@ -260,6 +274,7 @@ if __name__ == "__main__":
         {
             "open": open_case,
             "build": build_model,
+            "first_weights": first_weights,
             "epochs": epochs,
             "forward": forward_epochs,
             "build_minibatches": build_minibatches,

@@ -294,11 +294,21 @@ class Bench:
             "loss": timed[-1]["loss"],
         }
 
+    def _first_weights(self, seed: int) -> dict[str, str]:
+        """Files of our initial weights by definition."""
+        worker, _ = self.start("jhgnn")
+        try:
+            answer = worker.ask("first_weights", timeout_s=self.clock.limit(120), folder=str(self.folder), seed=seed)
+        finally:
+            worker.close()
+        return dict(answer["weights"])
+
     def accuracy(self, framework: str, variant: str, seed: int) -> dict[str, Any]:
-        """Trains one seed by the recipe."""
+        """Trains one seed by the recipe, every framework from the weights that ours starts from."""
+        weights = {} if framework == "jhgnn" else {"weights": self._first_weights(seed)}
         worker, _ = self.start(framework)
         try:
-            worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=seed)
+            worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=seed, **weights)
             target = TARGET_F1[self.case.dataset]
             found = worker.ask("train", timeout_s=self.clock.limit(7200), target_f1=target)
         finally:

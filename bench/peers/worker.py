@@ -5,6 +5,7 @@ import time
 _started = time.perf_counter()
 
 import random  # noqa: E402
+from collections.abc import Mapping  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -14,6 +15,7 @@ import torch  # noqa: E402
 
 from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
 from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
+from bench.parity.links import links, load  # noqa: E402
 from bench.peers.minibatch import VARIANTS as MINIBATCH_VARIANTS  # noqa: E402
 from bench.peers.minibatch import MinibatchTrainer, modules  # noqa: E402
 from bench.peers.training import Trainer  # noqa: E402
@@ -57,8 +59,12 @@ def open_case(framework: str, folder: str, settings: dict[str, Any], threads: in
     }
 
 
-def build_model(variant: str, seed: int) -> Answer:
-    """Semantic graphs and model."""
+def build_model(variant: str, seed: int, weights: Mapping[str, str] | None = None) -> Answer:
+    """Semantic graphs and model; its own initial weights, or ours from files by definition.
+
+    Raises:
+        ValueError: the variant has no counterpart of our weights.
+    """
     seed_all(seed)
     chosen = state.variants[variant]
     before = process_peak_bytes()
@@ -66,6 +72,11 @@ def build_model(variant: str, seed: int) -> Answer:
     graphs = chosen.graphs(state.graph, state.settings)
     sgb_s = time.perf_counter() - start
     built = build(chosen, state.graph, state.settings, graphs)
+    if weights:
+        if chosen.definition is None:
+            raise ValueError(f"{variant} is another model: it cannot start from our weights")
+        with np.load(weights[chosen.definition], allow_pickle=False) as file:
+            load(links(built.model, state.graph, state.settings), dict(file))
     if chosen.compiled:
         built = Built(torch.compile(built.model, dynamic=False), built.graphs, built.features)
     state.trainer = Trainer(built, state.graph, state.settings)

@@ -13,13 +13,15 @@ from bench import compare
 from bench.compare import cut_off
 from bench.comparison import measure
 from bench.comparison.cases import ROOT
-from bench.comparison.environment import peers_python
+from bench.comparison.environment import missing, peers_python
 from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
 from bench.comparison.lines import count, user_lines
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.report import BEGIN, END, minibatch_table, write_tables
 from bench.comparison.results import Results, slower, spread
+from jhgnn.config import Config
+from jhgnn.recipe import override
 from tests.models.heterographs import academic
 
 
@@ -267,6 +269,7 @@ serve({
     "open": lambda framework, settings, **_: {
         "import_s": 0.1, "read_s": 0.1, "versions": {framework: "1"}, "device": "cpu", "features": FEATURES,
         "variants": ["in turn", "ahead"] if settings["batch_size"] else list(FEATURES)},
+    "first_weights": lambda folder, seed: {"weights": {"default": f"{folder}/{seed}.npz"}},
     "build": lambda **_: {"sgb_s": 0.1, "params": 1, "peak_before_bytes": 1},
     "epochs": lambda count: {"epochs": [
         {"epoch_s": 1e-3, "forward_s": 4e-4, "backward_s": 5e-4, "update_s": 1e-4}] * count},
@@ -351,3 +354,26 @@ def test_a_plain_process_has_its_users_environment(plain, tmp_path, monkeypatch)
     bench.start("dgl")
     assert started["OMP_NUM_THREADS"] == "2"
     assert ("glibc.malloc.trim_threshold" in started.get("GLIBC_TUNABLES", "")) != plain
+
+
+@pytest.mark.parametrize("model", ["rgcn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("han", "rgat"))])
+def test_every_framework_trains_from_the_same_weights(model, tmp_path, monkeypatch):
+    """Without dropout all come to the same epoch and the same scores."""
+    if not peers_python().exists():
+        pytest.skip("no peers; `make compare` creates them")
+    without_dropout = dict.fromkeys(("feature_dropout", "dropout", "attention_dropout"), 0.0)
+    shape = {"name": model, "hidden": 8, "heads": 2, "layers": 1 if model == "han" else 2}
+    tables = {"model": shape | without_dropout, "training": {"epochs": 12, "learning_rate": 0.02}}
+    monkeypatch.setattr(measure, "recipe", lambda case: override(Config(), tables, where="test"))
+    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
+    bench = measure.Bench(measure.Case(model, "acm"), tmp_path, measure.Clock(300), 2)
+    ours = bench.accuracy("jhgnn", "auto", 1)
+    variants = {"dgl": measure.DEFAULT_VARIANTS["dgl", model], "pyg": measure.DEFAULT_VARIANTS["pyg", model]}
+    if model == "han":
+        variants["pyg"] = "GATConv, EdgeIndex"  # our definition; HANConv is another one
+    for framework, variant in variants.items():
+        if missing(framework):
+            continue
+        theirs = bench.accuracy(framework, variant, 1)
+        scores = ("test_micro_f1", "test_macro_f1", "best_epoch", "epochs", "epochs_to_target")
+        assert {key: theirs[key] for key in scores} == pytest.approx({key: ours[key] for key in scores}), framework
