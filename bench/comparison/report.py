@@ -7,10 +7,10 @@ from typing import Any
 
 from bench.comparison.cases import MINIBATCH_CASES, MODELS
 from bench.comparison.lines import user_lines
+from bench.comparison.measure import PEERS
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
-PEERS = ("dgl", "pyg")
 Cell = Mapping[str, Any]
 Cells = Mapping[str, Mapping[str, Cell]]
 

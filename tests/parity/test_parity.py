@@ -22,7 +22,8 @@ from tests.models.heterographs import academic
 TOLERANCE = 1e-5
 """Of outputs and gradients: largest difference over the tensor's largest magnitude, in float32.
 
-What misses it, or `STEPS_TOLERANCE`, is compared with the peer's in float64, to which ours in float32 must be as near.
+Gradients that miss it, and steps of Adam that miss theirs, are compared with the peer's in float64, to which ours in
+float32 must be as near.
 """
 
 STEPS_TOLERANCE = 1e-3
@@ -67,7 +68,7 @@ def assert_parity(framework: str, model: str, ours: Ours, folder: Path, only=())
     for variant, (definition, theirs) in found.items():
         errors = worst(ours[definition], theirs)
         bounds = {"output": TOLERANCE, "gradients": TOLERANCE, **dict.fromkeys(STEPS, STEPS_TOLERANCE)}
-        missed = [kind for kind, bound in bounds.items() if errors[kind][0] > bound]
+        missed = [kind for kind, bound in bounds.items() if kind != "output" and errors[kind][0] > bound]
         if missed:  # is it the peer's own rounding?
             truth = reference(framework, model, definition, folder)
             errors |= {kind: error for kind, error in worst(ours[definition], truth).items() if kind in missed}
