@@ -15,7 +15,15 @@ from typing import Any
 
 from bench.comparison.cases import CASES, MINIBATCH_CASES, PRESETS, ROOT, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
-from bench.comparison.measure import COLD_LIMIT_S, PEERS, Bench, Clock, chosen_columns, default_variant
+from bench.comparison.measure import (
+    COLD_LIMIT_S,
+    COLUMNS,
+    PEERS,
+    Bench,
+    Clock,
+    chosen_columns,
+    default_variant,
+)
 from bench.comparison.protocol import WorkerError
 from bench.comparison.results import Results, slower
 
@@ -198,7 +206,7 @@ def fill_cold(results: Results, bench: Bench) -> None:
 
 def lacks_cold(name: str, cell: Mapping[str, Any]) -> bool:
     """Whether a column's cold start is still to be measured."""
-    timed = "epoch_ms" in cell and not name.endswith("-dense")
+    timed = "epoch_ms" in cell and name in COLUMNS
     return timed and not cell.keys() & {"cold_s", "cold_not_run"}
 
 
@@ -235,7 +243,7 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
                     tried[peer] = {"all": {"failed": str(error)}}
     columns = chosen_columns(case, tried, absent)
     if quick:
-        columns.pop("jhgnn-dense", None)
+        columns = {name: column for name, column in columns.items() if name in COLUMNS}
     cells = bench.interleave(columns, rounds=3 if quick else 5)
     for name, (framework, _) in columns.items():
         if framework in tried:

@@ -1,6 +1,7 @@
 """`python -m jhgnn.predict`: predictions and embeddings from a finished or interrupted run, of nodes or of links."""
 
 import csv
+import dataclasses
 import functools
 import io
 import os
@@ -44,7 +45,10 @@ def predict(config: Config, folder: Path, output: Path) -> str:
     configure_jax()
     if config.task.name == "link_prediction":
         return f"{_predict_links(config, store, output)}, parameters of epoch {progress.best_epoch}: {output}"
-    problem: Any = prepare_minibatches(config) if config.sampling.batch_size else prepare(config)
+    if config.sampling.batch_size:
+        problem: Any = prepare_minibatches(config)
+    else:  # no step is run
+        problem = prepare(dataclasses.replace(config, training=dataclasses.replace(config.training, rows="all")))
     params = store.load_best_params(abstract_params(config.model, problem.spec))
     if config.sampling.batch_size:
         logits, embeddings = predict_minibatches(problem, config, params)

@@ -9,7 +9,7 @@ import functools  # noqa: E402
 from collections.abc import Generator  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import Any, Literal  # noqa: E402
+from typing import Any  # noqa: E402
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -19,7 +19,7 @@ from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
 from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
 from jhgnn.config import Config  # noqa: E402
 from jhgnn.graph.hetero_graph import HeteroGraph  # noqa: E402
-from jhgnn.recipe import load_recipe  # noqa: E402
+from jhgnn.recipe import load_recipe, override  # noqa: E402
 from jhgnn.sampling.epoch import Cursor  # noqa: E402
 from jhgnn.step_memory import keep_step_memory  # noqa: E402
 from jhgnn.training.loop import Programs, compile_programs  # noqa: E402
@@ -38,8 +38,12 @@ from jhgnn.training.problem import Problem, build_graphs, place  # noqa: E402
 from jhgnn.training.state import Params, TrainState, init_params, init_state, num_params, param_names  # noqa: E402
 from jhgnn.training.step import Compiled, apply_model, compile_ahead, dropout_seed  # noqa: E402
 
-VARIANTS: dict[str, Literal["auto", "dense"]] = {"auto": "auto", "dense features": "dense"}
-"""Variant -> kernels.projection."""
+VARIANTS: dict[str, dict[str, dict[str, str]]] = {
+    "auto": {},
+    "dense features": {"kernels": {"projection": "dense"}},
+    "all rows": {"training": {"rows": "all"}},
+}
+"""Variant -> what it sets in the recipe."""
 MINIBATCH_VARIANTS = {"in turn": 0, "ahead": 1}
 """How batches are prepared -> sampling.prefetch_threads."""
 
@@ -81,14 +85,14 @@ def open_case(framework: str, folder: str, recipe: str, settings: dict[str, Any]
     session.plain = read_graph(Path(folder))
     session.graph, session.config = hetero_graph(session.plain), load_recipe(recipe)
     sparse = any(not isinstance(matrix, np.ndarray) for matrix in session.graph.features.values())
-    names = [name for name in VARIANTS if name == "auto" or sparse]
+    names = [name for name in VARIANTS if name != "dense features" or sparse]
     if session.config.sampling.batch_size:
         names = list(MINIBATCH_VARIANTS)
     return {
         "import_s": import_s,
         "read_s": time.perf_counter() - start,
         "variants": names,
-        "features": {name: "sparse" if name == "auto" else "dense" for name in names},
+        "features": {name: "dense" if name == "dense features" else "sparse" for name in names},
         "versions": {name: version(name) for name in ("jhgnn", "jax", "flax", "optax", "numpy", "scipy")},
         "device": jax.devices()[0].device_kind,
     }
@@ -97,14 +101,8 @@ def open_case(framework: str, folder: str, recipe: str, settings: dict[str, Any]
 def build_model(variant: str, seed: int) -> Answer:
     """Semantic graphs, compiled on nobody's time but the first epoch's, and parameters."""
     before = process_peak_bytes()
-    config = session.config
-    kernels = dataclasses.replace(config.kernels, projection=VARIANTS[variant])
-    session.config = config = dataclasses.replace(
-        config,
-        kernels=kernels,
-        sgb=dataclasses.replace(config.sgb, cache_dir=""),
-        run=dataclasses.replace(config.run, seed=seed),
-    )
+    tables = {"sgb": {"cache_dir": ""}, "run": {"seed": seed}} | VARIANTS[variant]
+    session.config = config = override(session.config, tables, where=variant)
     start = time.perf_counter()
     metapaths, graphs = build_graphs(session.graph, config)
     sgb_s = time.perf_counter() - start
@@ -118,6 +116,7 @@ def build_model(variant: str, seed: int) -> Answer:
         "params": num_params(params),
         "peak_before_bytes": before,
         "implementations": choices,
+        "rows": session.problem.rows[0],
     }
 
 
@@ -143,9 +142,7 @@ def epochs(count: int) -> Answer:
         start = time.perf_counter()
         if session.programs is None:
             session.programs = compile_programs(problem, session.config)
-        session.state, report = session.programs.step(
-            session.state, problem.inputs, problem.labels, problem.splits["train"]
-        )
+        session.state, report = session.programs.step(session.state, *problem.step_arguments)
         jax.block_until_ready(report)
         found.append({"epoch_s": time.perf_counter() - start})
     return {"epochs": found}
@@ -212,7 +209,7 @@ def forward_epochs(count: int) -> Answer:
         output = apply_model(structure, params, inputs, dropout_seed(state), ids=ids)
         return mean_loss(output.logits, labels[ids], config.training.label_smoothing)
 
-    arguments = (session.state.params, session.state, problem.inputs, problem.labels, problem.splits["train"])
+    arguments = (session.state.params, session.state, *problem.step_arguments)
     if session.forward is None:
         session.forward = compile_ahead(objective, arguments)
         jax.block_until_ready(session.forward(*arguments))

@@ -91,6 +91,7 @@ def _config(model: str, dataset: str, scale: float, *, metapaths: list[str] | No
         "data": {"preset": dataset, "scale": scale},
         "model": {"name": model, **({"metapaths": metapaths or METAPATHS[dataset]} if model == "han" else {})},
         "kernels": kernels,
+        "training": {"rows": "all"},  # as the paper's stack, which knows no other way
     }
     return override(Config(), tables, where="bench.paper")
 

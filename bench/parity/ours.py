@@ -91,13 +91,12 @@ def well_posed_params(config: Config, problems: Mapping[str, Problem], seed: int
 def gradient_of(problem: Problem, config: Config) -> Callable[[Params], Params]:
     """The compiled gradient of the training loss, without dropout."""
     structure = model_structure(config.model, problem.spec)
-    inputs, labels, train = problem.inputs, problem.labels, problem.splits["train"]
 
     def objective(params: Params, inputs: object, labels: jax.Array, ids: jax.Array) -> jax.Array:
-        return mean_loss(apply_model(structure, params, inputs).logits[ids], labels[ids])  # type: ignore[arg-type]
+        return mean_loss(apply_model(structure, params, inputs, ids=ids).logits, labels[ids])  # type: ignore[arg-type]
 
     compiled = jax.jit(jax.grad(objective))
-    return lambda params: compiled(params, inputs, labels, train)
+    return lambda params: compiled(params, *problem.step_arguments)
 
 
 def noisy_params(config: Config, problem: Problem, seed: int) -> Params:
@@ -113,7 +112,7 @@ def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.nd
     `losses_OPTIMIZER` before each, and `OPTIMIZER.NAME` and `logits_OPTIMIZER` after them.
     """
     structure = model_structure(config.model, problem.spec)
-    inputs, labels, train = problem.inputs, problem.labels, problem.splits["train"]
+    inputs = problem.inputs
     forward = jax.jit(functools.partial(apply_model, structure))
     params = jax.tree.map(jax.numpy.array, params)
     results = {"logits": np.asarray(forward(params, inputs).logits)}
@@ -125,7 +124,7 @@ def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.nd
         step = jax.jit(functools.partial(train_step, structure, chosen))
         losses = []
         for _ in range(STEPS):
-            state, report = step(state, inputs, labels, train)
+            state, report = step(state, *problem.step_arguments)
             losses.append(float(report.loss))
         results |= {f"{name}.{each}": array for each, array in _arrays(state.params).items()}
         results[f"losses_{name}"] = np.array(losses)

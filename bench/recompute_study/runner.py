@@ -73,7 +73,7 @@ class Runner:
     def one_step(self) -> float:
         """Seconds of an update; a batch is prepared before the clock starts."""
         if isinstance(self.problem, Problem):
-            arguments: tuple[Any, ...] = (self.problem.inputs, self.problem.labels, self.problem.splits["train"])
+            arguments: tuple[Any, ...] = self.problem.step_arguments
             program = self.step
         else:
             assert self._feed is not None

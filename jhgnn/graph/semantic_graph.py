@@ -50,6 +50,8 @@ class SemanticGraph:
         coo: explicit endpoints, or None where no chosen implementation reads them.
         adjacency: uint8 `[num_targets, num_sources]` edge multiplicities, or None likewise.
         name: the metapath or relation, used in named scopes and reports.
+        sender_ids, receiver_ids: int32 `[num_sources]` and `[num_targets]`, by which dropout knows the vertices of a
+            part of a larger graph; None: by their numbers.
     """
 
     incoming: Csr
@@ -59,6 +61,8 @@ class SemanticGraph:
     num_sources: int = dataclasses.field(metadata={"static": True})
     num_targets: int = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="", metadata={"static": True})
+    sender_ids: Array | None = None
+    receiver_ids: Array | None = None
 
     @property
     def num_edges(self) -> int:
@@ -150,8 +154,8 @@ class SemanticGraph:
         viewed = self.with_views(views)
         if self.outgoing is not self.incoming:
             return jax.device_put(viewed, device)
-        incoming, coo, adjacency = jax.device_put((viewed.incoming, viewed.coo, viewed.adjacency), device)
-        return dataclasses.replace(viewed, incoming=incoming, outgoing=incoming, coo=coo, adjacency=adjacency)
+        placed = jax.device_put(dataclasses.replace(viewed, outgoing=Csr(None, None)), device)
+        return dataclasses.replace(placed, outgoing=placed.incoming)
 
 
 def _indptr(ids: np.ndarray, count: int) -> np.ndarray:

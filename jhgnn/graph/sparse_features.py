@@ -31,6 +31,9 @@ class SparseFeatures:
         rows, columns: the endpoint that each direction leaves implicit, int32 `[num_values]`.
         values, values_by_column: float32 `[num_values]`, in the order of each direction.
 
+        row_ids, row_ids_by_column: int32 `[num_values]`, by which dropout knows the rows of a part of a larger matrix;
+            None: by their numbers.
+
     Zeros may be stored, in the last element, so that `num_values` is a multiple of `WHOLE_PARTS`.
     """
 
@@ -42,6 +45,8 @@ class SparseFeatures:
     values_by_column: Array
     num_rows: int = dataclasses.field(metadata={"static": True})
     num_columns: int = dataclasses.field(metadata={"static": True})
+    row_ids: Array | None = None
+    row_ids_by_column: Array | None = None
 
     @property
     def num_values(self) -> int:
@@ -53,8 +58,8 @@ class SparseFeatures:
         return self.num_values / max(1, self.num_rows * self.num_columns)
 
     @classmethod
-    def from_scipy(cls, matrix: Any) -> "SparseFeatures":
-        """From any scipy sparse matrix, on the host; duplicates are summed.
+    def from_scipy(cls, matrix: Any, row_ids: np.ndarray | None = None) -> "SparseFeatures":
+        """From any scipy sparse matrix, on the host; duplicates are summed. `row_ids`, int32 `[num_rows]`, as above.
 
         Raises:
             InputError: 2**31 values or more.
@@ -65,15 +70,18 @@ class SparseFeatures:
             raise InputError(f"a feature matrix has {csr.nnz:,} values; kernels index with int32, below 2**31")
         by_row, values = _compressed(csr)
         by_column, values_by_column = _compressed(csr.tocsc())
+        rows = np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(by_row.indptr))
         return cls(
             by_row=by_row,
             by_column=by_column,
-            rows=np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(by_row.indptr)),
+            rows=rows,
             columns=np.repeat(np.arange(csr.shape[1], dtype=np.int32), np.diff(by_column.indptr)),
             values=values,
             values_by_column=values_by_column,
             num_rows=csr.shape[0],
             num_columns=csr.shape[1],
+            row_ids=None if row_ids is None else row_ids[rows],
+            row_ids_by_column=None if row_ids is None else row_ids[by_column.indices],
         )
 
     def place(self, device: jax.Device | None = None) -> "SparseFeatures":

@@ -38,10 +38,10 @@ class InputEmbeddings(nnx.Module):
         self.widths = {node_type: spec.feature_widths.get(node_type, width) for node_type in sorted(node_types)}
 
     def __call__(self, inputs: ModelInputs) -> dict[str, Rows]:
-        """The rows of every given type: its features, or its table; a type that a mini-batch did not meet is absent."""
-        tables: dict[str, Rows] = {node_type: table[...] for node_type, table in self.tables.items()}
-        found = tables | inputs.features
-        return {node_type: found[node_type] for node_type in self.widths if node_type in found}
+        """The rows of every given type: its features, or its table; a type that these inputs do not meet is absent."""
+        tables = {node_type: inputs.table_rows(table[...], node_type) for node_type, table in self.tables.items()}
+        found: dict[str, Rows | None] = {**tables, **inputs.features}
+        return {node_type: rows for node_type in self.widths if (rows := found.get(node_type)) is not None}
 
 
 class Classifier(nnx.Module):

@@ -8,7 +8,7 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
-from jhgnn.models.inputs import Block, GraphSpec, ModelInputs
+from jhgnn.models.inputs import Block, GraphInputs, GraphSpec, SampledInputs
 from jhgnn.nn import recompute
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
@@ -124,7 +124,7 @@ class HAN(nnx.Module):
         self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
 
     def __call__(
-        self, inputs: ModelInputs, step_seed: jax.Array | None = None, means: Sequence[jax.Array] = ()
+        self, inputs: GraphInputs | SampledInputs, step_seed: jax.Array | None = None, means: Sequence[jax.Array] = ()
     ) -> ModelOutput:
         """Logits and embeddings of all targets, or of a mini-batch's; dropout is on where a uint32 seed is given.
 
@@ -132,7 +132,9 @@ class HAN(nnx.Module):
         """
         return self.classifier(dense_rows(self._run(len(self.layers), inputs, step_seed, means)))
 
-    def semantic_sums(self, inputs: ModelInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]) -> jax.Array:
+    def semantic_sums(
+        self, inputs: GraphInputs | SampledInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]
+    ) -> jax.Array:
         """What layer number `len(means)` sums over targets for its attention, `[metapaths, semantic_hidden]`."""
         index = len(means)
         block, x = self._block(inputs, index), self._run(index, inputs, step_seed, means)
@@ -147,7 +149,11 @@ class HAN(nnx.Module):
         return recompute.layer(sums)
 
     def _run(
-        self, num_layers: int, inputs: ModelInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]
+        self,
+        num_layers: int,
+        inputs: GraphInputs | SampledInputs,
+        step_seed: jax.Array | None,
+        means: Sequence[jax.Array],
     ) -> Rows:
         """The rows that the first layers make."""
         x = self.embeddings(inputs)[self.target]
@@ -162,7 +168,7 @@ class HAN(nnx.Module):
             x = recompute.layer(run)
         return x
 
-    def _block(self, inputs: ModelInputs, index: int) -> Block:
+    def _block(self, inputs: GraphInputs | SampledInputs, index: int) -> Block:
         return inputs.block(len(self.layers) - 1 - index, self.num_nodes)
 
     def _dropped(self, x: Rows, index: int, block: Block, step_seed: jax.Array | None) -> Rows:

@@ -1,7 +1,8 @@
-"""What a model reads, of the whole graph (`GraphInputs`) or of a mini-batch (`SampledInputs`), and its `GraphSpec`.
+"""What a model reads, and its `GraphSpec`: a whole graph (`GraphInputs`), the receptive field of some targets
+(`FieldInputs`) or a mini-batch (`SampledInputs`).
 
-Both show a layer the same thing, a `Block`: the rows it reads start with the rows it makes, and whatever depends on a
-vertex (dropout) is hashed from its global id, so a sampled batch computes what the whole graph does.
+All show a layer the same thing, a `Block`: the rows it reads start with the rows it makes, and whatever depends on a
+vertex (dropout) is hashed from its global id, so a part of the graph computes what the whole graph does.
 """
 
 import dataclasses
@@ -11,12 +12,13 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from jhgnn.graph.sampled import NeighborTable, SampledBlocks
+from jhgnn.graph.sampled import FrozenCounts, NeighborTable, SampledBlocks
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.graph.stacked import StackedRelations
+from jhgnn.ops.distinct_rows import distinct_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,14 @@ class GraphInputs:
         """The whole graph, for every layer."""
         return Block(self.graphs, num_nodes, {}, self.weights, self.stacks)
 
+    def table_rows(self, table: jax.Array, _node_type: str) -> jax.Array:
+        """The rows of an embedding table that the first layer reads: all."""
+        return table
+
+    def named(self, rows: jax.Array, ids: jax.Array) -> jax.Array:
+        """The last layer's rows of the targets `ids`."""
+        return rows[ids]
+
     def targets(self, _target: str) -> None:
         """Every row is a target."""
         return
@@ -61,6 +71,43 @@ class GraphInputs:
     def axis(self) -> None:
         """No other device holds targets."""
         return
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class FieldInputs:
+    """The receptive field of some targets (`jhgnn.graph.receptive_field`): exact for them, and nothing for others.
+
+    Attributes:
+        features: of the field's rows, `[counts[-1][type], width]`.
+        graphs: hop -> the edges into its rows, by semantic graph name; hop 0 are the targets.
+        ids: node type -> int32 `[rows]`, in the whole graph.
+        row_of: type without features -> int32 `[num_nodes]`, each node's row, or -1.
+        counts: hop -> rows of each type, the first of the type's.
+    """
+
+    features: dict[str, jax.Array | SparseFeatures]
+    graphs: tuple[dict[str, SemanticGraph], ...]
+    ids: dict[str, jax.Array]
+    row_of: dict[str, jax.Array]
+    counts: tuple[FrozenCounts, ...] = dataclasses.field(metadata={"static": True})
+
+    def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
+        """The edges into a hop's rows, which the layer makes."""
+        read = self.counts[hop + 1].as_dict()
+        ids = {node_type: self.ids[node_type][:count] for node_type, count in read.items()}
+        return Block(self.graphs[hop], self.counts[hop].as_dict(), ids)
+
+    def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
+        """The rows of an embedding table that the first layer reads, or None."""
+        if node_type not in self.counts[-1]:
+            return None
+        return distinct_rows(table, self.ids[node_type], self.row_of[node_type])
+
+    def named(self, rows: jax.Array, ids: jax.Array) -> jax.Array:
+        """The last layer's rows of the targets `ids`: all there are, since the field is theirs."""
+        assert rows.shape[0] == ids.shape[0]
+        return rows
 
 
 @jax.tree_util.register_dataclass
@@ -95,12 +142,16 @@ class SampledInputs:
             },
         )
 
+    def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
+        """An embedding table, which stands for the batch's rows of it: the step has gathered those."""
+        return table
+
     def targets(self, target: str) -> jax.Array:
         """Which of the first slots hold a target of the batch, bool `[batch]`."""
         return jnp.asarray(self.blocks.frontier(0, target) >= 0)
 
 
-ModelInputs: TypeAlias = GraphInputs | SampledInputs
+ModelInputs: TypeAlias = GraphInputs | FieldInputs | SampledInputs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ from jhgnn.nn.feature_projection import Rows
 def drop_features(x: Rows, seed: jax.Array, rate: float, ids: jax.Array | None = None) -> Rows:
     """Zeroes elements with probability `rate` and scales the kept ones by 1 / (1 - rate).
 
-    A sparse matrix keeps its structure and drops the values that the dense one would drop. Rows of a mini-batch come
-    with their global `ids`, `[rows]`.
+    A sparse matrix keeps its structure and drops the values that the dense one would drop. Rows of a part of the graph
+    come with their global `ids`, `[rows]`; `SparseFeatures` know theirs.
     """
     if not isinstance(x, SparseFeatures | SparseRows):
         return drop_rows(x, seed, rate, ids)
@@ -30,8 +30,10 @@ def drop_features(x: Rows, seed: jax.Array, rate: float, ids: jax.Array | None =
     if isinstance(x, SparseRows):
         rows = (jnp.arange(x.num_rows) if ids is None else ids)[:, None]
         return dataclasses.replace(x, values=dropped(x.values, rows, x.columns))
+    rows = x.rows if x.row_ids is None else x.row_ids
+    rows_by_column = x.by_column.indices if x.row_ids_by_column is None else x.row_ids_by_column
     return dataclasses.replace(
         x,
-        values=dropped(x.values, x.rows, x.by_row.indices),
-        values_by_column=dropped(x.values_by_column, x.by_column.indices, x.columns),
+        values=dropped(x.values, rows, x.by_row.indices),
+        values_by_column=dropped(x.values_by_column, rows_by_column, x.columns),
     )

@@ -113,8 +113,9 @@ def resident_bytes(problem: Problem | MinibatchProblem, config: Config, layout: 
     """What stays on a device beside a running program; `layout` is that of mini-batches where it is known."""
     params_bytes = _num_bytes(abstract_params(config.model, problem.spec))
     if isinstance(problem, Problem):
+        field = () if problem.step_inputs is problem.inputs else problem.step_inputs
         state_bytes = params_bytes * (1 if config.training.optimizer == "sgd" else 3)
-        return _num_bytes((problem.inputs, problem.labels, dict(problem.splits))) + state_bytes + params_bytes
+        return _num_bytes((problem.inputs, problem.labels, dict(problem.splits), field)) + state_bytes + params_bytes
     layout = layout or lay_out(problem, config)
     state = abstract_state(problem, config, layout.steps_per_epoch)
     share = _num_bytes(abstract_share(problem, layout.buckets.capacities[0], 1, config.training.micro_batches))

@@ -130,7 +130,7 @@ def save_program(folder: Path, name: str, program: Compiled) -> None:
 
 def _untraced(problem: Problem, config: Config, programs: list[Compiled], warm_up: int) -> list[list[float]]:
     """Seconds of every program's steps without a trace; the programs take turns, so that noise meets all of them."""
-    arguments = (problem.inputs, problem.labels, problem.splits["train"])
+    arguments = problem.step_arguments
     states = [_start(problem, config) for _ in programs]
     times: list[list[float]] = [[] for _ in programs]
     for number in range(warm_up + UNTRACED_STEPS):
@@ -145,7 +145,7 @@ def _untraced(problem: Problem, config: Config, programs: list[Compiled], warm_u
 
 def _traced(folder: Path, problem: Problem, config: Config, step: Compiled, steps: int) -> dict[str, Any]:
     """Traces steps, after one that warms the caches again."""
-    arguments = (problem.inputs, problem.labels, problem.splits["train"])
+    arguments = problem.step_arguments
     state, report = step(_start(problem, config), *arguments)
     jax.block_until_ready((state, report))
     seconds = []

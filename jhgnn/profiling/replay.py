@@ -28,7 +28,7 @@ def replay(recipe: Path) -> float:
         init_params(config.model, problem.spec, config.run.seed), make_optimizer(config.training), config.run.seed
     )
     for _ in range(STEPS):
-        state, report = programs.step(state, problem.inputs, problem.labels, problem.splits["train"])
+        state, report = programs.step(state, *problem.step_arguments)
         jax.block_until_ready((state, report))
     return float(report.loss)
 

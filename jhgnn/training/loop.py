@@ -80,7 +80,7 @@ def lower_step(problem: Problem, config: Config) -> jax.stages.Lowered:
     state = TrainState(scalar(jnp.int32), scalar(jnp.uint32), params, opt_state)
     return lower_ahead(
         functools.partial(train_step, structure, config),
-        (state, problem.inputs, problem.labels, problem.splits["train"]),
+        (state, *problem.step_arguments),
         donate=(0,),
     )
 
@@ -137,7 +137,7 @@ def train(
                 stopped_by = stop.signal.name
                 break
             start = time.perf_counter()
-            state, report = programs.step(state, problem.inputs, problem.labels, problem.splits["train"])
+            state, report = programs.step(state, *problem.step_arguments)
             loss = float(report.loss)  # waits for the step
             step_s.append(time.perf_counter() - start)
             if not bool(report.finite):
@@ -206,11 +206,11 @@ def _explain(problem: Problem, programs: Programs, config: Config, state: TrainS
     before = state._replace(step=state.step - 1)
 
     def objective(params: Params) -> jax.Array:
-        ids = problem.splits["train"]
-        output = apply_model(programs.structure, params, problem.inputs, dropout_seed(before), ids=ids)
-        return mean_loss(output.logits, problem.labels[ids], config.training.label_smoothing)
+        inputs, labels, ids = problem.step_arguments
+        output = apply_model(programs.structure, params, inputs, dropout_seed(before), ids=ids)
+        return mean_loss(output.logits, labels[ids], config.training.label_smoothing)
 
-    bad_inputs = [*diagnosis.non_finite_leaves({"params": state.params, "inputs": problem.inputs})]
+    bad_inputs = [*diagnosis.non_finite_leaves({"params": state.params, "inputs": problem.step_inputs})]
     if bad_inputs:
         return f"{where}; not finite before the step: {', '.join(bad_inputs[:3])}"
     found = diagnosis.first_non_finite(objective, state.params)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +19,19 @@ from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
 from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
+from jhgnn.graph.receptive_field import ReceptiveField, receptive_field
+from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.graph.schema import Metapath
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_semantic_graphs, default_metapaths
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.models import MODELS
-from jhgnn.models.inputs import GraphInputs, GraphSpec
+from jhgnn.models.inputs import FieldInputs, GraphInputs, GraphSpec
 from jhgnn.ops import neighbor_attention, neighbor_mean, sparse_matmul
 
 USES_ATTENTION = ("han", "rgat", "gat")
+NEEDED_BELOW = 0.8
+"""Share of the whole graph's edges and rows below which `auto` trains on the receptive field."""
 
 
 class Choice(NamedTuple):
@@ -47,6 +51,8 @@ class Problem:
         graph: on the host.
         spec: what the model is built for.
         inputs: features and semantic graphs, on the device.
+        step_inputs: what a training step reads: the same, or the training nodes' receptive field alone.
+        rows: `all` or `needed`, and why.
         labels: on the device, as in `HeteroGraph`.
         splits: `train`, `val`, `test` -> int32 ids, on the device; absent splits are empty.
         metapaths: HAN's, or none.
@@ -57,12 +63,19 @@ class Problem:
     graph: HeteroGraph
     spec: GraphSpec
     inputs: GraphInputs
+    step_inputs: GraphInputs | FieldInputs
+    rows: tuple[str, str]
     labels: jax.Array
     splits: Mapping[str, jax.Array]
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
     read_s: float
     sgb_s: float
+
+    @property
+    def step_arguments(self) -> tuple[GraphInputs | FieldInputs, jax.Array, jax.Array]:
+        """What a step is called with beside the state: inputs, labels and the ids of the training nodes."""
+        return self.step_inputs, self.labels, self.splits["train"]
 
     def metapath_edges(self) -> dict[str, int]:
         """Edges of each metapath's semantic graph."""
@@ -191,17 +204,65 @@ def place(
     spec = dataclasses.replace(spec, sparse_implementation=next(iter(sparse_choices), "segment"))
     op = neighbor_attention if model.name in USES_ATTENTION else neighbor_mean
     graphs = {name: host_graphs[name].place(op.VIEWS[spec.implementations[name]]) for name in used}
+    inputs = GraphInputs(features, graphs)
+    field, rows = choose_rows(graph, host_graphs, config, structure)
+    views = {name: op.VIEWS[implementation] for name, implementation in spec.implementations.items()}
     empty = np.zeros(0, np.int32)
     return Problem(
         graph=graph,
         spec=spec,
-        inputs=GraphInputs(features, graphs),
+        inputs=inputs,
+        step_inputs=inputs if field is None else place_field(field, graph, host_graphs, views, config),
+        rows=rows,
         labels=jax.device_put(graph.labels),
         splits={split: jax.device_put(graph.splits.get(split, empty)) for split in SPLITS},
         metapaths=metapaths,
         choices=tuple(choice for choice in choices if choice.op == "sparse_matmul" or choice.subject in used),
         read_s=read_s,
         sgb_s=sgb_s,
+    )
+
+
+def choose_rows(
+    graph: HeteroGraph, host_graphs: Mapping[str, SemanticGraph], config: Config, structure: Any
+) -> tuple[ReceptiveField | None, tuple[str, str]]:
+    """The field of the training nodes where a step is to compute no more, or None; `training.rows` and why."""
+    named = config.training.rows
+    plans = [layer.plan for layer in structure.layers if hasattr(layer, "plan")]
+    if named == "all" or not plans:
+        return None, ("all", "named by training.rows" if named == "all" else f"{config.model.name} reads all targets")
+    assert graph.target is not None
+    field = receptive_field(plans, host_graphs, graph.num_nodes, graph.target, graph.splits["train"])
+    why = f"training nodes reach {field.share:.0%} of the layers' rows and edges"
+    if named == "auto" and field.share >= NEEDED_BELOW:
+        return None, ("all", why)
+    return field, ("needed", why)
+
+
+def place_field(
+    field: ReceptiveField,
+    graph: HeteroGraph,
+    host_graphs: Mapping[str, SemanticGraph],
+    views: Mapping[str, Sequence[str]],
+    config: Config,
+) -> FieldInputs:
+    """The field's features and edges on the device."""
+    features: dict[str, jax.Array | SparseFeatures] = {}
+    row_of = {}
+    for node_type, count in field.counts[-1].items():
+        ids = field.ids[node_type][:count]
+        if node_type in graph.features:
+            features[node_type] = place_features(config, node_type, graph.features[node_type][ids], ids)[0]
+        else:
+            row_of[node_type] = np.full(graph.num_nodes[node_type], -1, np.int32)
+            row_of[node_type][ids] = np.arange(count, dtype=np.int32)
+    graphs = [field.graphs(hop, host_graphs) for hop in range(len(field.layers))]
+    return FieldInputs(
+        features=features,
+        graphs=tuple({name: each.place(views[name]) for name, each in by_name.items()} for by_name in graphs),
+        ids=jax.device_put(dict(field.ids)),
+        row_of=jax.device_put(row_of),
+        counts=tuple(FrozenCounts.of(counts) for counts in field.counts),
     )
 
 
@@ -246,9 +307,11 @@ def _check_named(key: str, implementation: str, dense_bytes: int, subject: str, 
 
 
 def place_features(
-    config: Config, node_type: str, matrix: np.ndarray | sparse.csr_array
+    config: Config, node_type: str, matrix: np.ndarray | sparse.csr_array, row_ids: np.ndarray | None = None
 ) -> tuple[jax.Array | SparseFeatures, Choice | None]:
     """A type's features on the device, and the implementation of their projection where they are sparse.
+
+    `row_ids` are those of a part of the rows, for `SparseFeatures`.
 
     Raises:
         InputError: as `choose_aggregation`.
@@ -260,7 +323,7 @@ def place_features(
     if named == "dense":
         choice = Choice("sparse_matmul", node_type, "dense", "named by kernels.projection")
         return jax.device_put(matrix.toarray()), choice
-    features = SparseFeatures.from_scipy(matrix)
+    features = SparseFeatures.from_scipy(matrix, row_ids)
     if named == "auto":
         implementation, reason = sparse_matmul.choose(features, width=config.model.hidden)
     else:

@@ -17,7 +17,7 @@ from flax import nnx
 from jhgnn.config import Config
 from jhgnn.counter_hash import GOLDEN, mix
 from jhgnn.models.classifier import ModelOutput
-from jhgnn.models.inputs import GraphInputs, ModelInputs
+from jhgnn.models.inputs import FieldInputs, GraphInputs, ModelInputs, SampledInputs
 from jhgnn.nn import recompute
 from jhgnn.nn.stage import stage
 from jhgnn.training.objective import SplitCounts, count, mean_loss
@@ -50,9 +50,10 @@ def apply_model(
         output = model(inputs, step_seed)
         if ids is None:
             return output
+        assert not isinstance(inputs, SampledInputs)
         # The logits of the others are never computed: of MAG's papers they alone would take a GiB.
         with stage("LC", part="classifier"):
-            rows = output.embeddings[ids]
+            rows = inputs.named(output.embeddings, ids)
         return model.classifier(rows)
 
 
@@ -65,11 +66,11 @@ def train_step(
     structure: nnx.GraphDef,
     config: Config,
     state: TrainState,
-    inputs: GraphInputs,
+    inputs: GraphInputs | FieldInputs,
     labels: jax.Array,
     ids: jax.Array,
 ) -> tuple[TrainState, StepReport]:
-    """One update on the loss over the target nodes `ids`.
+    """One update on the loss over the target nodes `ids`; inputs are of the whole graph, or the field of those nodes.
 
     Where the loss or a gradient is not finite, parameters and optimizer stay as they were, so that the caller can
     look for the cause.

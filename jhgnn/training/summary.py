@@ -67,6 +67,7 @@ def summarize(
         "metapaths": [metapath.name for metapath in problem.metapaths],
         "implementations": {choice.subject: choice.implementation for choice in problem.choices},
         "implementation_reasons": {choice.subject: choice.reason for choice in problem.choices},
+        **({"rows": problem.rows[0], "rows_reason": problem.rows[1]} if isinstance(problem, Problem) else {}),
         "seed": config.run.seed,
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
@@ -99,6 +100,7 @@ def combine(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         combined[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
     for name in ("params", "metapaths", "implementations", "implementation_reasons", "device", "versions"):
         combined[name] = summaries[0][name]
+    combined |= {name: summaries[0][name] for name in ("rows", "rows_reason") if name in summaries[0]}
     combined["seed"] = [summary["seed"] for summary in summaries]
     combined["runs"] = list(summaries)
     return combined
@@ -139,6 +141,7 @@ def print_summary(say: Say, summary: Mapping[str, Any]) -> None:
         ("step's temporary memory", shown("peak_temp_bytes", 2**-20, 1, " MiB")),
         ("parameters", f"{summary['params']:,}"),
         ("implementations", ", ".join(implementations)),
+        *([("rows of a step", f"{summary['rows']}: {summary['rows_reason']}")] if "rows" in summary else []),
         ("seeds", ", ".join(map(str, seeds))),
     ]
     say.table(f"{summary['model']} on {summary['dataset']}", ("", "value"), rows)

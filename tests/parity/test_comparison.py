@@ -283,7 +283,7 @@ serve({
 })
 """
 DEFAULTS = (measure.DEFAULT_VARIANTS["dgl", "rgcn"], measure.DEFAULT_VARIANTS["pyg", "rgcn"])
-FEATURES = dict.fromkeys(("auto", "in turn", "ahead", *DEFAULTS), "sparse") | {"dense features": "dense"}
+FEATURES = dict.fromkeys(("auto", "all rows", "in turn", "ahead", *DEFAULTS), "sparse") | {"dense features": "dense"}
 
 
 def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     assert data["accuracy"]["rgcn-acm"]["pyg"].keys() == {"0", "1"}
     text = page.read_text()
     for heading in (
-        *("Full-batch epoch", "dense features on every side"),
+        *("Full-batch epoch", "all rows computed by us as well", "dense features on every side"),
         *("Forward and backward", "First epoch", "Semantic graph"),
         *("Memory", "From the command to reading", "Cold start", "Mini-batches", "Lines of user code"),
         *("Test micro-F1 over seeds", "Time to the target accuracy", "Variants tried"),

@@ -41,7 +41,8 @@ def neighbor_attention(
 
     For edge u -> v and head h: weight = softmax over v's in-edges of LeakyReLU(logit_src[u, h] + logit_dst[v, h]).
     Weights are dropped after the softmax and the kept ones scaled by 1 / (1 - rate); which are dropped is a hash of
-    (seed, u, v, h), the same in every implementation (`jhgnn.counter_hash.edge_bits`).
+    (seed, u, v, h), the same in every implementation (`jhgnn.counter_hash.edge_bits`), with the graph's own ids for u
+    and v where it has some.
 
     Args:
         graph: placed with the `VIEWS` of the implementation.

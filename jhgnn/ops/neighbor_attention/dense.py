@@ -33,7 +33,9 @@ def neighbor_attention(
     num_tiles = -(-graph.num_targets // tile)
     padding = num_tiles * tile - graph.num_targets
     adjacency = jnp.pad(graph.adjacency, ((0, padding), (0, 0))).reshape(num_tiles, tile, graph.num_sources)
-    targets = jnp.arange(num_tiles * tile, dtype=jnp.uint32).reshape(num_tiles, tile)
+    targets = jnp.arange(graph.num_targets) if graph.receiver_ids is None else graph.receiver_ids
+    targets = jnp.pad(targets.astype(jnp.uint32), (0, padding)).reshape(num_tiles, tile)
+    senders = jnp.arange(graph.num_sources) if graph.sender_ids is None else graph.sender_ids
     logit_tiles = jnp.pad(logit_dst.astype(accumulator), ((0, padding), (0, 0))).reshape(num_tiles, tile, heads)
     logit_src, z_by_head = logit_src.astype(accumulator).T, z.astype(accumulator).transpose(1, 0, 2)
 
@@ -48,8 +50,7 @@ def neighbor_attention(
         weights = counts.astype(accumulator) * jnp.exp(shifted)
         total = weights.sum(axis=1)
         if dropout_rate > 0.0:
-            senders = jnp.arange(graph.num_sources, dtype=jnp.uint32)
-            bits = edge_bits(seed, senders[None, :], target_ids[:, None], head_id)
+            bits = edge_bits(seed, senders.astype(jnp.uint32)[None, :], target_ids[:, None], head_id)
             weights = jnp.where(bits >= jnp.uint32(keep_threshold(dropout_rate)), weights, 0.0)
             weights = weights / (1.0 - dropout_rate)
         return (weights @ z_head) / jnp.where(total > 0, total, 1.0)[:, None]

@@ -4,6 +4,7 @@ On the CPU, where the table comes with its compressed edges, the native kernel w
 edge's global ids, so that a sampled edge is dropped where the full graph's is.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -73,12 +74,11 @@ def _attend(
     heads = z.shape[1]
     if table.edges is not None:
         padded = jnp.concatenate([logit_dst, jnp.zeros((1, heads), logit_dst.dtype)])
-        ids = None
+        edges = table.edges
         if dropout_rate > 0.0:
             sender_ids, receiver_ids = _global_ids(table)
-            ids = sender_ids, jnp.append(receiver_ids, 0)
-        out = native.neighbor_attention(table.edges, z, logit_src, padded, seed, negative_slope, dropout_rate, ids)
-        return out[:-1]
+            edges = dataclasses.replace(edges, sender_ids=sender_ids, receiver_ids=jnp.append(receiver_ids, 0))
+        return native.neighbor_attention(edges, z, logit_src, padded, seed, negative_slope, dropout_rate)[:-1]
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
     mask = table.mask[:, :, None]
     logits = _of_senders(table, logit_src.astype(accumulator)) + logit_dst.astype(accumulator)[:, None, :]

@@ -25,11 +25,8 @@ def neighbor_attention(
     seed: jax.Array,
     negative_slope: float,
     dropout_rate: float,
-    ids: tuple[jax.Array, jax.Array] | None = None,
 ) -> jax.Array:
     """See `jhgnn.ops.neighbor_attention`. float32 and bfloat16 only.
-
-    Dropout hashes the vertices' numbers, or `ids`: int32 `[num_sources]` and `[num_targets]`.
 
     Raises:
         RuntimeError: the kernels are not built.
@@ -42,7 +39,8 @@ def neighbor_attention(
     logits = logit_src.astype(jnp.float32), logit_dst.astype(jnp.float32)
     seed = jnp.asarray(seed, jnp.uint32).reshape(1)
     empty = jnp.zeros(0, jnp.int32)
-    hashed = _Hashed(seed, *((empty, empty) if ids is None or dropout_rate == 0.0 else ids))
+    ids = [empty if each is None or dropout_rate == 0.0 else each for each in (graph.sender_ids, graph.receiver_ids)]
+    hashed = _Hashed(seed, *ids)
     out = _attention(negative_slope, dropout_rate, graph.incoming, graph.outgoing, z, *logits, hashed)
     return out.astype(z.dtype)
 

@@ -80,6 +80,9 @@ def _of_heads(
 
 def _bits(graph: SemanticGraph, seed: jax.Array, heads: jax.Array) -> jax.Array:
     """The dropout bits of every edge and head, uint32 `[num_edges, heads]`."""
-    senders = graph.incoming.indices.astype(jnp.uint32)[:, None]
-    receivers = coo_of(graph).receivers.astype(jnp.uint32)[:, None]
-    return edge_bits(seed, senders, receivers, heads[None, :])
+    senders, receivers = graph.incoming.indices, coo_of(graph).receivers
+    if graph.sender_ids is not None:
+        senders = graph.sender_ids.at[senders].get(mode="promise_in_bounds")
+    if graph.receiver_ids is not None:
+        receivers = graph.receiver_ids.at[receivers].get(mode="promise_in_bounds")
+    return edge_bits(seed, senders.astype(jnp.uint32)[:, None], receivers.astype(jnp.uint32)[:, None], heads[None, :])

@@ -1,0 +1,125 @@
+"""`training.rows`: a step over the training nodes' receptive field is the step over the whole graph."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jhgnn import native
+from jhgnn.errors import InputError
+from jhgnn.models.inputs import FieldInputs, GraphInputs
+from jhgnn.recipe import override
+from jhgnn.training.objective import mean_loss
+from jhgnn.training.problem import build_graphs, place
+from jhgnn.training.state import model_structure
+from jhgnn.training.step import apply_model
+from tests.models.heterographs import academic
+from tests.models.test_models import built, configured
+
+CASES = {
+    "rgcn": {"name": "rgcn", "layers": 2},
+    "rgcn without self-loops": {"name": "rgcn", "layers": 2, "self_loop": False},
+    "rgcn, bases, residual": {"name": "rgcn", "layers": 2, "bases": 2, "residual": True, "layer_norm": True},
+    "rgcn, blocks": {"name": "rgcn", "layers": 2, "blocks": 2},
+    "rgat": {"name": "rgat", "layers": 2},
+    "rgat without self-loops": {"name": "rgat", "layers": 2, "self_loop": False, "residual": True},
+}
+IMPLEMENTATIONS = [*(["native"] if native.available() else []), "segment", "dense"]
+QUICK = {(case, IMPLEMENTATIONS[0]) for case in ("rgcn", "rgcn, bases, residual", "rgat")}
+
+
+def few_train(count: int):
+    """The academic graph with `count` training nodes."""
+    graph = academic()
+    return dataclasses.replace(graph, splits=dict(graph.splits) | {"train": graph.splits["train"][:count]})
+
+
+def with_rows(config, rows, **kernels):
+    return dataclasses.replace(
+        config,
+        training=dataclasses.replace(config.training, rows=rows),
+        kernels=dataclasses.replace(config.kernels, **kernels),
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "implementation"),
+    [
+        pytest.param(case, implementation, marks=[] if (case, implementation) in QUICK else [pytest.mark.slow])
+        for case in CASES
+        for implementation in IMPLEMENTATIONS
+    ],
+)
+def test_loss_and_gradients_are_those_of_the_whole_graph_with_dropout(case, implementation):
+    graph = few_train(3)
+    config = configured(**CASES[case], feature_dropout=0.3, attention_dropout=0.4, dropout=0.3)
+    found = {}
+    for rows in ("all", "needed"):
+        chosen = with_rows(config, rows, attention=implementation, mean=implementation)
+        problem, params = built(graph, chosen)
+        assert problem.rows[0] == rows
+        assert isinstance(problem.step_inputs, FieldInputs if rows == "needed" else GraphInputs)
+        structure = model_structure(chosen.model, problem.spec)
+
+        def loss(params, inputs, labels, ids, structure=structure):
+            return mean_loss(apply_model(structure, params, inputs, jnp.uint32(5), ids=ids).logits, labels[ids])
+
+        found[rows] = jax.jit(jax.value_and_grad(loss))(params, *problem.step_arguments)
+    np.testing.assert_allclose(found["needed"][0], found["all"][0], rtol=1e-6)
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found["all"][1]))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6 * largest),
+        found["needed"][1],
+        found["all"][1],
+    )
+
+
+def test_a_type_that_no_training_node_reaches_is_left_out():
+    """Paper 39 has no author (the last of both is isolated), so one layer reads no author at all."""
+    graph = academic()
+    graph = dataclasses.replace(graph, splits={"train": np.array([39], np.int32), "val": np.array([0], np.int32)})
+    for name in ("rgcn", "rgat"):
+        config = with_rows(configured(name=name, layers=1), "needed")
+        problem, params = built(graph, config)
+        assert set(problem.step_inputs.features) == {"paper"}
+        assert problem.step_inputs.counts[1].as_dict() == {"paper": 1, "subject": 1}
+        structure = model_structure(config.model, problem.spec)
+        found = apply_model(structure, params, problem.step_inputs, ids=problem.splits["train"]).logits
+        expected = apply_model(structure, params, problem.inputs, ids=problem.splits["train"]).logits
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_auto_takes_the_field_where_it_is_small():
+    config = configured(name="rgcn", layers=1)
+    assert built(few_train(2), config)[0].rows[0] == "needed"
+    everyone = dataclasses.replace(academic(), splits={"train": np.arange(40, dtype=np.int32)})
+    problem, _ = built(everyone, config)
+    assert problem.rows == ("all", "training nodes reach 99% of the layers' rows and edges")  # an author is isolated
+    assert problem.step_inputs is problem.inputs
+
+
+@pytest.mark.parametrize("name", ["han", "gcn", "gat"])
+def test_auto_computes_all_rows_for_models_that_read_them(name):
+    metapaths = {"metapaths": ("PAP",)} if name == "han" else {}
+    assert built(few_train(2), configured(name=name, **metapaths))[0].rows == ("all", f"{name} reads all targets")
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"model": {"name": "han"}}, "HAN's semantic attention averages over all targets: use 'all'"),
+        ({"model": {"name": "gcn"}}, "'gcn' is a control: use 'all'"),
+        ({"model": {"name": "rgcn"}, "sampling": {"batch_size": 8}}, "leave it out for mini-batches and links"),
+    ],
+)
+def test_what_cannot_be_is_refused(tables, message):
+    with pytest.raises(InputError, match=message):
+        override(configured(), tables | {"training": {"rows": "needed"}}, where="test")
+
+
+def test_named_all_is_obeyed():
+    graph, config = few_train(2), with_rows(configured(name="rgat", layers=1), "all")
+    problem = place(graph, *build_graphs(graph, config), config)
+    assert problem.rows == ("all", "named by training.rows")
