@@ -69,6 +69,8 @@ def test_every_model_trains_and_leaves_a_whole_run_folder(model, tmp_path, acade
     assert summary["peak_temp_bytes"] > 0
     assert summary["params"] > 0
     assert summary["implementations"]
+    assert summary["rows"] in ("all", "needed")
+    assert summary["rows_reason"] in captured.out
     assert summary["versions"]["jax"]
     history = lines(run)
     assert [line["epoch"] for line in history] == list(range(1, summary["epochs"] + 1))

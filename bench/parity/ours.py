@@ -29,7 +29,12 @@ DRAWS = 6
 
 
 def definitions(config: Config) -> dict[str, Config]:
-    """Our recipe without dropout, as DGL's models define it (our default) and, for HAN, as PyG's HANConv does."""
+    """Our recipe without dropout, as DGL's models define it (our default) and, for HAN, as PyG's HANConv does.
+
+    R-GCN's and R-GAT's steps compute the training nodes' receptive field, whatever share of the graph that is.
+    """
+    training = dataclasses.replace(config.training, rows="all" if config.model.name == "han" else "needed")
+    config = dataclasses.replace(config, training=training)
     model = dataclasses.replace(config.model, feature_dropout=0.0, dropout=0.0, attention_dropout=0.0)
     sgb = dataclasses.replace(config.sgb, cache_dir="")
     found = {"default": dataclasses.replace(config, model=model, sgb=sgb)}

@@ -197,6 +197,7 @@ def _facts(config: Config, problem: Problem) -> dict[str, Any]:
         "metapaths": [metapath.name for metapath in problem.metapaths],
         "semantic_graphs": {name: each.num_edges for name, each in problem.inputs.graphs.items()},
         "num_nodes": dict(graph.num_nodes),
+        "rows": ": ".join(problem.rows),
         "implementations": {choice.subject: choice.implementation for choice in problem.choices},
         "parts": sorted({*problem.inputs.graphs, *graph.num_nodes, "classifier", "loss"}),
     }

@@ -114,7 +114,8 @@ def _subtitle(run: Mapping[str, Any]) -> str:
     graphs = run["semantic_graphs"] or {}
     edges = ", ".join(f"{name} {count:,}" for name, count in list(graphs.items())[:8])
     chosen = ", ".join(sorted(set((run["implementations"] or {}).values())))
-    return f"{run['device']} ({run['platform']}), JAX {run['jax']}; edges: {edges}; implementations: {chosen}"
+    rows = f"; rows of a step: {run['rows']}" if run.get("rows") else ""
+    return f"{run['device']} ({run['platform']}), JAX {run['jax']}; edges: {edges}{rows}; implementations: {chosen}"
 
 
 def _time_bars(profile: Profile) -> list[tuple[str, list[tuple[str, str, float]]]]:

@@ -230,7 +230,7 @@ def choose_rows(
     named = config.training.rows
     plans = [layer.plan for layer in structure.layers if hasattr(layer, "plan")]
     if named == "all" or not plans:
-        return None, ("all", "named by training.rows" if named == "all" else f"{config.model.name} reads all targets")
+        return None, ("all", "named by training.rows" if named == "all" else f"{config.model.name} computes all rows")
     assert graph.target is not None
     field = receptive_field(plans, host_graphs, graph.num_nodes, graph.target, graph.splits["train"])
     why = f"training nodes reach {field.share:.0%} of the layers' rows and edges"

@@ -34,6 +34,7 @@ def test_a_live_trace_is_attributed_and_adds_up(live):
     ceilings = profile["roofline"]["ceilings"]
     assert ceilings["copy_bytes_per_s"] > 1e8
     assert ceilings["matmul_flops_per_s"] > 1e8
+    assert profile["run"]["rows"] == "all: han computes all rows"
 
 
 def test_twice_the_work_in_na_moves_na_and_nothing_else(live, tmp_path):
