@@ -318,6 +318,7 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     text = page.read_text()
     for heading in (
         *("Full-batch epoch", "all rows computed by us as well", "dense features on every side"),
+        "features as each one's models take them",
         *("Forward and backward", "First epoch", "Semantic graph"),
         *("Memory", "From the command to reading", "Cold start", "Mini-batches", "Lines of user code"),
         *("Test micro-F1 over seeds", "Time to the target accuracy", "Variants tried"),
