@@ -96,23 +96,22 @@ def epoch_table(cells: Cells) -> str:
 
 
 def dense_table(cells: Cells) -> str:
-    """Only cases where ours was timed with dense features; a peer whose best variant is dense counts with that one."""
-
-    def picked(frameworks: Mapping[str, Cell]) -> dict[str, Cell]:
-        if "epoch_ms" not in frameworks.get("jhgnn-dense", {}):
-            return {}
-        return {"jhgnn": frameworks["jhgnn-dense"]} | {peer: _dense(frameworks, peer) for peer in PEERS}
-
-    return _compared(cells, picked)
+    """All with dense features, where ours was timed so; a peer whose best variant is dense counts with that one."""
+    return _against_dense_peers(cells, "jhgnn-dense")
 
 
 def as_they_come_table(cells: Cells) -> str:
-    """Ours, which keeps sparse features sparse, and the peers', whose models take dense ones; where both were timed."""
+    """Ours, which keeps sparse features sparse, and the peers', whose models take dense ones; the same cases."""
+    return _against_dense_peers(cells, "jhgnn")
+
+
+def _against_dense_peers(cells: Cells, ours: str) -> str:
+    """One of our columns and the peers with dense features, where ours was timed with those as well."""
 
     def picked(frameworks: Mapping[str, Cell]) -> dict[str, Cell]:
         if "epoch_ms" not in frameworks.get("jhgnn-dense", {}):
             return {}
-        return {"jhgnn": frameworks["jhgnn"]} | {peer: _dense(frameworks, peer) for peer in PEERS}
+        return {"jhgnn": frameworks[ours]} | {peer: _dense(frameworks, peer) for peer in PEERS}
 
     return _compared(cells, picked)
 

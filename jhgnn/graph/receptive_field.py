@@ -38,14 +38,12 @@ class ReceptiveField:
         layers: from the one that makes hop 0 to the one that reads the inputs.
         ids: node type -> int32 ids in the whole graph, by row; ascending within the rows that a hop adds.
         counts: hop -> node type -> rows, the first of `ids`; types without any are absent.
-        num_edges: of all layers together.
         share: edges walked and rows read by all layers, relative to what they are for the whole graph; at most 1.
     """
 
     layers: tuple[Layer, ...]
     ids: Mapping[str, np.ndarray]
     counts: tuple[Mapping[str, int], ...]
-    num_edges: int
     share: float
 
     def graphs(self, hop: int, whole: Mapping[str, SemanticGraph]) -> dict[str, SemanticGraph]:
@@ -111,7 +109,7 @@ def receptive_field(
         order = np.argsort(at, kind="stable")[: np.count_nonzero(at < unmet)]
         if len(order):
             ids[node_type] = order.astype(np.int32)
-    return ReceptiveField(outwards, ids, tuple(counts), walked, (walked + read) / max(1, walked_whole + read_whole))
+    return ReceptiveField(outwards, ids, tuple(counts), (walked + read) / max(1, walked_whole + read_whole))
 
 
 def _rows(csr: Csr, rows: np.ndarray) -> Csr:

@@ -30,7 +30,6 @@ class SparseFeatures:
         by_column: `indices` are rows: the transpose, from which a weight's gradient needs no scatter.
         rows, columns: the endpoint that each direction leaves implicit, int32 `[num_values]`.
         values, values_by_column: float32 `[num_values]`, in the order of each direction.
-
         row_ids, row_ids_by_column: int32 `[num_values]`, by which dropout knows the rows of a part of a larger matrix;
             None: by their numbers.
 

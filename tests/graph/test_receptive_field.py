@@ -49,7 +49,7 @@ def test_every_hop_has_what_the_one_before_it_reads(found, num_layers, reads_tar
 
     met = {name: set() for name in "abc"}
     met["a"] = set(targets.tolist())
-    num_edges = 0
+    num_edges = num_rows = all_of_it = 0
     for hop, plan in enumerate(reversed(plans)):
         made = {name: set(met[name]) for name in plan.makes}
         expected = {}
@@ -72,9 +72,10 @@ def test_every_hop_has_what_the_one_before_it_reads(found, num_layers, reads_tar
         for name in plan.reads:
             rows = field.ids.get(name, np.zeros(0))[: field.counts[hop + 1].get(name, 0)]
             assert sorted(rows.tolist()) == sorted(met[name])
-    assert field.num_edges == num_edges
+        num_rows += sum(len(met[name]) for name in plan.reads)
+        all_of_it += sum(num_nodes[name] for name in plan.reads) + sum(len(edges[name]) for name in plan.relations)
     np.testing.assert_array_equal(field.ids["a"][: len(targets)], targets)
-    assert 0.0 < field.share <= 1.0
+    assert field.share == (num_edges + num_rows) / max(1, all_of_it)
 
 
 def test_all_targets_of_a_joined_graph_reach_all_of_it():
