@@ -6,9 +6,9 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-// Header of a packed target: -logit, its two factors with the reciprocal sum in them, delta = cotangent . out, and the
-// dropout key if there is dropout. The factors of an unsafe row are -1.
-JHGNN_INLINE int64_t backward_key_offset(const AttentionLayout& layout) { return 4 * layout.padded_heads; }
+// Header of a packed target: -logit, its two factors with the reciprocal sum in them, delta = cotangent . out. The factors
+// of an unsafe row are -1.
+constexpr int kTargetFactors = 4;
 
 // Also writes d_logit_dst. Answers whether any target is unsafe.
 template <int kPeriod>
@@ -47,9 +47,7 @@ static bool pack_targets_of(const AttentionBackward& args, int64_t first, int64_
     }
     for (int64_t h = heads; h < padded; ++h) delta[h] = 0.0f;
     for (int64_t h = 0; unsafe && h < 2 * padded; ++h) row[padded + h] = -1.0f;
-    if (args.dropout.threshold != 0) {
-      row[backward_key_offset(layout)] = bits_of<float>(endpoint_key(args.dropout.receiver(target), seed_key));
-    }
+    if (args.dropout.threshold != 0) args.keys[target] = endpoint_key(args.dropout.receiver(target), seed_key);
     any_unsafe |= unsafe;
   }
   return any_unsafe;
@@ -61,14 +59,15 @@ inline static bool pack_targets(const AttentionBackward& args, int64_t first, in
   });
 }
 
-// The weights of an edge to an unsafe target: one exponential a head.
+// Replaces the weights of one of kTogether edges, to an unsafe target: one exponential a head.
 template <int kPeriod>
-static void unsafe_weights(const AttentionBackward& args, int64_t source, int64_t target, int64_t group,
+static void unsafe_weights(const AttentionBackward& args, int64_t source, int64_t target, int64_t group, int edge,
                            Floats& positive, Floats& negative) {
   const int64_t heads = args.layout.heads;
   const float* stats = args.stats + target * 3 * heads;
+  const int first = kTogether<kPeriod> > 1 ? edge * kPeriod : 0, last = kTogether<kPeriod> > 1 ? first + kPeriod : kLanes;
   float relative[kLanes] = {}, scale[kLanes] = {}, logit[kLanes] = {};
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int lane = first; lane < last; ++lane) {
     const int64_t head = group + (kPeriod < kLanes ? lane % kPeriod : lane);
     if (head >= heads) continue;
     logit[lane] = args.logit_src[source * heads + head] + args.logit_dst[target * heads + head];
@@ -76,8 +75,10 @@ static void unsafe_weights(const AttentionBackward& args, int64_t source, int64_
     scale[lane] = __builtin_fabsf(stats[heads + head]);
   }
   const Floats weights = exponential(load(relative)) * load(scale);
-  positive = where_at_least(load(logit), Floats{}, weights);
-  negative = where_below(load(logit), Floats{}, weights);
+  for (int lane = first; lane < last; ++lane) {
+    positive[lane] = logit[lane] >= 0.0f ? weights[lane] : 0.0f;
+    negative[lane] = logit[lane] >= 0.0f ? 0.0f : weights[lane];
+  }
 }
 
 template <int kPeriod, bool kDrop, bool kUnsafe>
@@ -88,28 +89,33 @@ static void backward_edges_of(const AttentionBackward& args, int64_t source, int
   const uint32_t own_key = endpoint_key(args.dropout.sender(source), mix(args.dropout.seed));
   source_factors(args.logit_src + source * layout.heads, args.largest, layout, args.slope, sums.bound, sums.factor,
                  sums.slope_factor);
-  const int64_t padded = layout.padded_heads;
+  const int64_t padded = kPeriod < kLanes ? kPeriod : layout.padded_heads;
   for (int64_t group = 0; group < padded; group += kLanes) {
     const Floats logit = load_repeated<kPeriod>(sums.bound + group);
     const Floats factor = load_repeated<kPeriod>(sums.factor + group);
     const Floats slope_factor = load_repeated<kPeriod>(sums.slope_factor + group);
-    Floats sum_positive = load(sums.sum_positive + group), sum_negative = load(sums.sum_negative + group);
-    const auto edge_weights = [&](const float* row, int32_t target, Floats& positive, Floats& negative) {
-      const Floats bound = load_repeated<kPeriod>(row + group);
-      positive = where_at_least(logit, bound, load_repeated<kPeriod>(row + padded + group) * factor);
-      negative = where_below(logit, bound, load_repeated<kPeriod>(row + 2 * padded + group) * slope_factor);
-      if (kUnsafe && row[padded] < 0.0f) {
-        unsafe_weights<kPeriod>(args, source, target, group, positive, negative);
+    Floats sum_positive{}, sum_negative{};
+    const auto edge_weights = [&](const float* const* rows, const int32_t* targets, int64_t count, Floats& positive,
+                                  Floats& negative) __attribute__((always_inline)) {
+      const Floats bound = load_together<kPeriod>(rows, group);
+      positive = where_at_least(logit, bound, load_together<kPeriod>(rows, padded + group) * factor);
+      negative = where_below(logit, bound, load_together<kPeriod>(rows, 2 * padded + group) * slope_factor);
+      for (int edge = 0; kUnsafe && edge < kTogether<kPeriod>; ++edge) {
+        if (rows[edge][padded] < 0.0f) {
+          unsafe_weights<kPeriod>(args, source, targets[edge], group, edge, positive, negative);
+        }
       }
-      const Floats delta = load_repeated<kPeriod>(row + 3 * padded + group);
+      positive = first_edges<kPeriod>(positive, count);
+      negative = first_edges<kPeriod>(negative, count);
+      const Floats delta = load_together<kPeriod>(rows, 3 * padded + group);
       sum_positive += positive * delta;
       sum_negative += negative * delta;
     };
-    Walk<kPeriod, kDrop, true, decltype(edge_weights)>{
-        layout, args.outgoing, args.packed, args.dropout, own_key, backward_key_offset(layout), group, sums, edge_weights,
+    Walk<kPeriod, kTargetFactors, kDrop, true, decltype(edge_weights)>{
+        layout, args.outgoing, args.packed, args.dropout, args.keys, own_key, group, sums, edge_weights,
     }(begin, end, args.prefetch);
-    store(sums.sum_positive + group, sum_positive);
-    store(sums.sum_negative + group, sum_negative);
+    add_to(sums.sum_positive + group, sum_together<kPeriod>(sum_positive));
+    add_to(sums.sum_negative + group, sum_together<kPeriod>(sum_negative));
   }
 }
 

@@ -6,9 +6,8 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-// Header of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)), and a dropout key if
-// there is dropout.
-JHGNN_INLINE int64_t forward_key_offset(const AttentionLayout& layout) { return 3 * layout.padded_heads; }
+// Header of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)).
+constexpr int kSourceFactors = 3;
 
 inline static void pack_sources(const AttentionForward& args, int64_t first, int64_t last) {
   const AttentionLayout& layout = args.layout;
@@ -17,9 +16,7 @@ inline static void pack_sources(const AttentionForward& args, int64_t first, int
     float* row = args.packed + source * layout.row();
     source_factors(args.logit_src + source * layout.heads, args.largest, layout, args.slope, row,
                    row + layout.padded_heads, row + 2 * layout.padded_heads);
-    if (args.dropout.threshold != 0) {
-      row[forward_key_offset(layout)] = bits_of<float>(endpoint_key(args.dropout.sender(source), seed_key));
-    }
+    if (args.dropout.threshold != 0) args.keys[source] = endpoint_key(args.dropout.sender(source), seed_key);
     pack_features(args.z, source, layout, row + layout.header);
   }
 }
@@ -31,30 +28,31 @@ static void forward_edges_of(const AttentionForward& args, int64_t target, int64
   const uint32_t own_key = endpoint_key(args.dropout.receiver(target), mix(args.dropout.seed + kGolden));
   target_factors(args.logit_dst + target * layout.heads, args.largest, layout, args.slope, nullptr, nullptr, sums.bound,
                  sums.factor, sums.slope_factor);
-  const int64_t padded = layout.padded_heads;
+  const int64_t padded = kPeriod < kLanes ? kPeriod : layout.padded_heads;
   for (int64_t group = 0; group < padded; group += kLanes) {
     const Floats bound = load_repeated<kPeriod>(sums.bound + group);
     const Floats factor = load_repeated<kPeriod>(sums.factor + group);
     const Floats slope_factor = load_repeated<kPeriod>(sums.slope_factor + group);
-    Floats sum_positive = load(sums.sum_positive + group), sum_negative = load(sums.sum_negative + group);
-    const auto edge_weights = [&](const float* row, int32_t, Floats& positive, Floats& negative) {
-      const Floats up = load_repeated<kPeriod>(row + padded + group) * factor;
-      const Floats down = load_repeated<kPeriod>(row + 2 * padded + group) * slope_factor;
+    Floats sum_positive{}, sum_negative{};
+    const auto edge_weights = [&](const float* const* rows, const int32_t*, int64_t count, Floats& positive,
+                                  Floats& negative) __attribute__((always_inline)) {
+      const Floats up = load_together<kPeriod>(rows, padded + group) * factor;
+      const Floats down = load_together<kPeriod>(rows, 2 * padded + group) * slope_factor;
       if (kSplit) {
-        const Floats logit = load_repeated<kPeriod>(row + group);
-        positive = where_at_least(logit, bound, up);
-        negative = where_below(logit, bound, down);
+        const Floats logit = load_together<kPeriod>(rows, group);
+        positive = first_edges<kPeriod>(where_at_least(logit, bound, up), count);
+        negative = first_edges<kPeriod>(where_below(logit, bound, down), count);
         sum_negative += negative;
       } else {
-        positive = larger(up, down);  // LeakyReLU(x) = max(x, slope * x)
+        positive = first_edges<kPeriod>(larger(up, down), count);  // LeakyReLU(x) = max(x, slope * x)
       }
       sum_positive += positive;
     };
-    Walk<kPeriod, kDrop, kSplit, decltype(edge_weights)>{
-        layout, args.incoming, args.packed, args.dropout, own_key, forward_key_offset(layout), group, sums, edge_weights,
+    Walk<kPeriod, kSourceFactors, kDrop, kSplit, decltype(edge_weights)>{
+        layout, args.incoming, args.packed, args.dropout, args.keys, own_key, group, sums, edge_weights,
     }(begin, end, args.prefetch);
-    store(sums.sum_positive + group, sum_positive);
-    store(sums.sum_negative + group, sum_negative);
+    add_to(sums.sum_positive + group, sum_together<kPeriod>(sum_positive));
+    add_to(sums.sum_negative + group, sum_together<kPeriod>(sum_negative));
   }
 }
 
@@ -81,7 +79,7 @@ inline static void forward_unsafe_row(const AttentionForward& args, int64_t targ
       const float weight = exponential(splat(leaky_relu(row[h] + own, args.slope) - shifts[h]))[0];
       sum[is_positive ? 0 : 1] += static_cast<double>(weight);
       if (args.dropout.threshold != 0) {
-        const uint32_t source_key = bits_of<uint32_t>(row[forward_key_offset(layout)]);
+        const uint32_t source_key = args.keys[args.incoming.indices[edge]];
         if (edge_bits(source_key, own_key, static_cast<uint32_t>(h)) < args.dropout.threshold) continue;
       }
       float* to = is_positive ? sums.positive : sums.negative;

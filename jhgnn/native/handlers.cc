@@ -206,9 +206,9 @@ void run_vertices(ffi::ThreadPool& pool, int64_t count, const Body& body) {
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Kept in step with `attention_row_size` of jhgnn/ops/neighbor_attention/native.py, which allocates the buffers.
-AttentionLayout attention_layout(int64_t heads, int64_t width, int64_t factors, bool drops) {
+AttentionLayout attention_layout(int64_t heads, int64_t width, int64_t factors) {
   const int64_t padded = heads <= 2 ? heads : heads <= 4 ? 4 : heads <= 8 ? 8 : round_up(heads, 16);
-  return {heads, width, padded, round_up(padded * width, 16), round_up(factors * padded + drops, 16)};
+  return {heads, width, padded, round_up(padded * width, 16), round_up(factors * padded, 16)};
 }
 
 std::vector<float> largest_logits(ffi::ThreadPool& pool, const float* logits, int64_t count,
@@ -247,7 +247,7 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   AttentionForward args{};
   JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, sources, &args.incoming));
   const int64_t targets = args.incoming.num_rows;
-  args.layout = attention_layout(heads, width, 3, threshold != 0);
+  args.layout = attention_layout(heads, width, 3);
   const int64_t body = args.layout.body, row_size = args.layout.row();
   const bool split = out_minor->element_count() > 0 || targets == 0;
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
@@ -262,6 +262,8 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   args.logit_src = logit_src.typed_data();
   args.logit_dst = logit_dst.typed_data();
   args.packed = packed->typed_data();
+  std::vector<uint32_t> keys(threshold != 0 ? sources : 0);
+  args.keys = keys.data();
   args.slope = slope;
   args.incoming.tile_columns = tile_columns(args.incoming, row_size * 4);
   args.prefetch = args.incoming.tile_columns == 0 && sources * row_size * 4 > kPrefetchBytes;
@@ -293,7 +295,7 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   const int64_t targets = logit_dst.dimensions()[0];
   AttentionBackward args{};
   JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, targets, &args.outgoing));
-  args.layout = attention_layout(heads, width, 4, threshold != 0);
+  args.layout = attention_layout(heads, width, 4);
   const int64_t body = args.layout.body, row_size = args.layout.row();
   if (args.outgoing.num_rows != sources) return invalid("the out-edges have another number of sources than z");
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
@@ -317,6 +319,8 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   args.out_minor = out_minor.typed_data();
   args.stats = stats.typed_data();
   args.packed = packed->typed_data();
+  std::vector<uint32_t> keys(threshold != 0 ? targets : 0);
+  args.keys = keys.data();
   args.slope = slope;
   args.outgoing.tile_columns = tile_columns(args.outgoing, row_size * 4);
   args.prefetch = args.outgoing.tile_columns == 0 && targets * row_size * 4 > kPrefetchBytes;

@@ -28,7 +28,7 @@ struct AttentionLayout {
   int64_t heads, width;
   int64_t padded_heads;  // 1, 2, 4, 8 or a multiple of 16
   int64_t body;          // padded_heads * width, rounded up to 16
-  int64_t header;        // 3 (forward) or 4 (backward) * padded_heads, 1 more for a dropout key, rounded up to 16
+  int64_t header;        // 3 (forward) or 4 (backward) * padded_heads, rounded up to 16
   int64_t row() const { return header + body; }
 };
 
@@ -51,6 +51,7 @@ struct AttentionForward {
   const float* logit_dst;    // [targets, heads]
   const float* largest;      // [padded_heads]: of logit_src over all sources
   float* packed;             // [sources, layout.row()]
+  uint32_t* keys;            // [sources]: their part of dropout's hash; null without dropout
   float slope;
   Dropout dropout;
   bool prefetch;
@@ -72,6 +73,7 @@ struct AttentionBackward {
   const float* stats;
   Features cotangent;  // [targets, heads, width]
   float* packed;       // [targets, layout.row()]
+  uint32_t* keys;      // [targets], likewise
   float slope;
   Dropout dropout;
   bool prefetch;

@@ -46,6 +46,8 @@ JHGNN_INLINE Floats load(const float* from) {
 
 JHGNN_INLINE void store(float* to, Floats v) { __builtin_memcpy(to, &v, sizeof(v)); }
 
+JHGNN_INLINE void add_to(float* sum, Floats v) { store(sum, load(sum) + v); }
+
 // The first `count` floats (0 to kLanes), zeros after them.
 JHGNN_INLINE Floats load_some(const float* from, int64_t count) {
 #if defined(__AVX512F__)
@@ -101,6 +103,91 @@ JHGNN_INLINE Floats load_repeated(const float* from) {
 #endif
     Floats v;
     for (int lane = 0; lane < kLanes; ++lane) v[lane] = from[lane % kPeriod];
+    return v;
+  }
+}
+
+// Edges whose weights one vector holds, each in kPeriod lanes of its own; 1: one edge's, repeated over the lanes.
+template <int kPeriod>
+constexpr int kTogether = kPeriod >= 4 && kPeriod < kLanes ? kLanes / kPeriod : 1;
+
+// Loads kPeriod floats at `offset` of each of kTogether rows, side by side.
+template <int kPeriod>
+JHGNN_INLINE Floats load_together(const float* const* rows, int64_t offset) {
+  if constexpr (kTogether<kPeriod> == 1) {
+    return load_repeated<kPeriod>(rows[0] + offset);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (kPeriod == 8) {
+      const __m512d first = bits_of<__m512d>(load_repeated<8>(rows[0] + offset));
+      return bits_of<Floats>(
+          _mm512_mask_broadcast_f64x4(first, 0xF0, _mm256_loadu_pd(reinterpret_cast<const double*>(rows[1] + offset))));
+    } else {
+      __m512 all = bits_of<__m512>(load_repeated<4>(rows[0] + offset));
+      all = _mm512_mask_broadcast_f32x4(all, 0x00F0, _mm_loadu_ps(rows[1] + offset));
+      all = _mm512_mask_broadcast_f32x4(all, 0x0F00, _mm_loadu_ps(rows[2] + offset));
+      return bits_of<Floats>(_mm512_mask_broadcast_f32x4(all, 0xF000, _mm_loadu_ps(rows[3] + offset)));
+    }
+#else
+    Floats v;
+    for (int lane = 0; lane < kLanes; ++lane) v[lane] = rows[lane / kPeriod][offset + lane % kPeriod];
+    return v;
+#endif
+  }
+}
+
+// keys[index] of each of kTogether edges in its lanes.
+template <int kPeriod>
+JHGNN_INLINE Words keys_together(const uint32_t* keys, const int32_t* indices) {
+  if constexpr (kTogether<kPeriod> == 1) {
+    return splat(keys[indices[0]]);
+  } else {
+#if defined(__AVX512F__)
+    __m512i all = bits_of<__m512i>(splat(keys[indices[0]]));
+    for (int edge = 1; edge < kTogether<kPeriod>; ++edge) {
+      const __mmask16 lanes = static_cast<__mmask16>(((1u << kPeriod) - 1u) << (edge * kPeriod));
+      all = _mm512_mask_set1_epi32(all, lanes, static_cast<int32_t>(keys[indices[edge]]));
+    }
+    return bits_of<Words>(all);
+#else
+    Words v;
+    for (int lane = 0; lane < kLanes; ++lane) v[lane] = keys[indices[lane / kPeriod]];
+    return v;
+#endif
+  }
+}
+
+// The lanes of one of kTogether edges, repeated over all.
+template <int kPeriod, int kEdge>
+JHGNN_INLINE Floats repeat_edge(Floats v) {
+  if constexpr (kTogether<kPeriod> == 1) {
+    return v;
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (kPeriod == 8) {
+      const __m512d both = bits_of<__m512d>(v);
+      return bits_of<Floats>(_mm512_maskz_shuffle_f64x2(0xFF, both, both, kEdge == 0 ? 0x44 : 0xEE));
+    } else {
+      const __m512 all = bits_of<__m512>(v);
+      return bits_of<Floats>(_mm512_maskz_shuffle_f32x4(0xFFFF, all, all, kEdge * 0x55));
+    }
+#else
+    Floats repeated;
+    for (int lane = 0; lane < kLanes; ++lane) repeated[lane] = v[kEdge * kPeriod + lane % kPeriod];
+    return repeated;
+#endif
+  }
+}
+
+// The sums over kTogether edges, repeated over all lanes.
+template <int kPeriod>
+JHGNN_INLINE Floats sum_together(Floats v) {
+  if constexpr (kTogether<kPeriod> == 2) {
+    return repeat_edge<kPeriod, 0>(v) + repeat_edge<kPeriod, 1>(v);
+  } else if constexpr (kTogether<kPeriod> == 4) {
+    return (repeat_edge<kPeriod, 0>(v) + repeat_edge<kPeriod, 1>(v)) +
+           (repeat_edge<kPeriod, 2>(v) + repeat_edge<kPeriod, 3>(v));
+  } else {
     return v;
   }
 }

@@ -88,7 +88,7 @@ def test_native_covers_any_heads_and_width(heads: int, width: int, rate: float) 
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (3, 20), (16, 3)])
 def test_native_in_tiles_of_columns(heads: int, width: int, rate: float) -> None:
     graph = GRAPHS["tiled"]
-    assert is_tiled(graph, 4 * attention_row_size(heads, width, 4, rate)[0])
+    assert is_tiled(graph, 4 * attention_row_size(heads, width, 4)[0])
     check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32_HUB, rate=rate, seed=5)
 
 

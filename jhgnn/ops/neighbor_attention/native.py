@@ -45,11 +45,11 @@ def neighbor_attention(
     return out.astype(z.dtype)
 
 
-def attention_row_size(heads: int, width: int, factors: int, rate: float) -> tuple[int, int]:
+def attention_row_size(heads: int, width: int, factors: int) -> tuple[int, int]:
     """Floats of a packed vertex and of its features alone; as `attention_layout` of `native/handlers.cc`."""
     padded = heads if heads <= 2 else 4 if heads <= 4 else 8 if heads <= 8 else _round_up(heads, 16)
     body = _round_up(padded * width, 16)
-    return _round_up(factors * padded + (rate > 0.0), 16) + body, body
+    return _round_up(factors * padded, 16) + body, body
 
 
 class _Hashed(NamedTuple):
@@ -94,7 +94,7 @@ def _forward(
 def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array) -> tuple:
     outgoing, z, logit_src, logit_dst, hashed, out, out_minor, stats = residuals
     _, heads, width = z.shape
-    row_size, _ = attention_row_size(heads, width, 4, rate)
+    row_size, _ = attention_row_size(heads, width, 4)
     shapes = [z.shape, logit_src.shape, logit_dst.shape, (logit_dst.shape[0], row_size)]
     d_z, d_logit_src, d_logit_dst, _ = jax.ffi.ffi_call(
         "jhgnn_attention_backward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
@@ -130,7 +130,7 @@ def _call_forward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(out, out_minor, stats), float32; without training out_minor is empty."""
     (num_sources, heads, width), num_targets = z.shape, logit_dst.shape[0]
-    row_size, body = attention_row_size(heads, width, 3, rate)
+    row_size, body = attention_row_size(heads, width, 3)
     shapes = [
         (num_targets, heads, width),
         (num_targets if training else 0, body),
