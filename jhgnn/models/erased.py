@@ -46,7 +46,9 @@ class GCNLayer(nnx.Module):
 
     def __call__(self, x: jax.Array, graph: SemanticGraph, step_seed: jax.Array | None) -> jax.Array:
         with stage("FP", self.layer):
-            z = project_together(x, self.projection.weights(), sparse_implementation="segment", dtype=self.dtype)["z"]
+            z = project_together(x, ["z"], self.projection.stack(), sparse_implementation="segment", dtype=self.dtype)[
+                "z"
+            ]
         # The graph is undirected with self-loops, so D^-1/2 A D^-1/2 z = D^1/2 mean(D^-1/2 z), and D >= 1.
         root = jnp.sqrt(in_degrees(graph).astype(jnp.float32))[:, None].astype(z.dtype)
         aggregated = mean_aggregation(graph, z / root, layer=self.layer, implementation=self.implementation)
@@ -76,11 +78,12 @@ class GATLayer(nnx.Module):
         with stage("FP", self.layer):
             weight = self.projection.weights()["z"]
             columns = {
-                "z": weight,
                 "src": self.attention.source_columns(NAME, weight),
                 "dst": self.attention.target_columns(NAME, weight),
             }
-            projected = project_together(x, columns, sparse_implementation="segment", dtype=self.dtype)
+            projected = project_together(
+                x, ["z"], weight[None], columns, sparse_implementation="segment", dtype=self.dtype
+            )
         aggregated = self.attention(
             graph,
             projected["z"],
@@ -125,9 +128,9 @@ class ErasedModel(nnx.Module):
             with stage("FP", part=node_type):
                 if step_seed is not None:
                     x = drop_features(x, site_seed(step_seed, f"input/{node_type}"), self.feature_dropout)
-                weights = self.projections[node_type].weights()
+                stack = self.projections[node_type].stack()
                 joined = project_together(
-                    x, weights, sparse_implementation=self.sparse_implementation, dtype=self.dtype
+                    x, ["x"], stack, sparse_implementation=self.sparse_implementation, dtype=self.dtype
                 )
                 projected.append(joined["x"])
         x = jnp.concatenate(projected)

@@ -72,12 +72,19 @@ class HANLayer(nnx.Module):
         num_rows = block.num_rows[self.target]
         with stage("FP", self.layer):
             weights = self.projection.weights()
-            columns: dict[str, jax.Array] = {f"{space}/z": weight for space, weight in weights.items()}
+            columns: dict[str, jax.Array] = {}
             for name in self.metapaths:
                 weight = weights["shared" if self.shared_projection else name]
                 columns[f"{name}/src"] = self.attention.source_columns(name, weight)
                 columns[f"{name}/dst"] = self.attention.target_columns(name, weight)
-            projected = project_together(x, columns, sparse_implementation=self.sparse_implementation, dtype=self.dtype)
+            projected = project_together(
+                x,
+                [f"{space}/z" for space in weights],
+                self.projection.stack(),
+                columns,
+                sparse_implementation=self.sparse_implementation,
+                dtype=self.dtype,
+            )
             if self.projection_bias:
                 projected = self._add_bias(projected)
         parts = []

@@ -89,6 +89,8 @@ class LinkPredictor(nnx.Module):
         if node_type not in self.projections:
             return dense_rows(x)
         with stage("FP", part=node_type):
-            weights = self.projections[node_type].weights()
-            projected = project_together(x, weights, sparse_implementation=self.sparse_implementation, dtype=self.dtype)
+            stack = self.projections[node_type].stack()
+            projected = project_together(
+                x, ["own"], stack, sparse_implementation=self.sparse_implementation, dtype=self.dtype
+            )
             return projected["own"].astype(jnp.float32)

@@ -1,7 +1,7 @@
 """R-GAT: graph attention within each relation, summed over relations (Wang et al., ACL 2020; paper Table 2)."""
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -69,21 +69,18 @@ class RGATLayer(nnx.Module):
         )
         self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
 
-    def _columns(
-        self, node_type: str, relations: Collection[str], own: bool
+    def _logit_columns(
+        self, node_type: str, relations: Collection[str]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        """What is linear in a type's rows: as a sender, projections and logits; as a receiver, logits and its own."""
+        """The matrices of a type's logits, as a sender and as a receiver."""
         weights = self.projections[node_type].weights() if node_type in self.projections else {}
         crossing = self.target_projections[node_type].weights() if node_type in self.target_projections else {}
         sent, received = {}, {}
         for name in relations:
             if self.plan.relations[name].source == node_type:
-                sent[f"{name}/z"] = weights[name]
                 sent[f"{name}/src"] = self.attention.source_columns(name, weights[name])
             if self.plan.relations[name].target == node_type:
                 received[f"{name}/dst"] = self.attention.target_columns(name, (weights | crossing)[name])
-        if own and SELF in weights:
-            received[SELF] = weights[SELF]
         return sent, received
 
     def _project(
@@ -91,15 +88,27 @@ class RGATLayer(nnx.Module):
     ) -> dict[str, jax.Array]:
         """FP of one type for these relations, and its own part; of receivers, only those that the layer makes."""
         x, num_rows = rows[node_type], block.num_rows.get(node_type, 0)
-        project = functools.partial(
-            project_together, sparse_implementation=self.sparse_implementation, dtype=self.dtype
-        )
+        known = self.projections[node_type].names if node_type in self.projections else ()
+        sends = [name for name in known if name in relations and name != SELF]
+        makes = [SELF] if own and SELF in known else []
         with stage("FP", self.layer, node_type):
-            sent, received = self._columns(node_type, relations, own)
+            sent, received = self._logit_columns(node_type, relations)
             if isinstance(x, jax.Array) and num_rows < x.shape[0]:
-                return project(x, sent) | (project(x[:num_rows], received) if num_rows else {})
-            projected = project(x, sent | received)
-            return {name: part[:num_rows] if name in received else part for name, part in projected.items()}
+                projected = self._by_stack(x, node_type, sends, sent)
+                return projected | (self._by_stack(x[:num_rows], node_type, makes, received) if num_rows else {})
+            projected = self._by_stack(x, node_type, [*sends, *makes], sent | received)
+            of_receivers = {*received, *makes}
+            return {name: part[:num_rows] if name in of_receivers else part for name, part in projected.items()}
+
+    def _by_stack(
+        self, x: Rows, node_type: str, names: Sequence[str], columns: Mapping[str, jax.Array]
+    ) -> dict[str, jax.Array]:
+        """Projections by these matrices of a type, relations' as `name/z`, and by `columns`."""
+        outputs = [name if name == SELF else f"{name}/z" for name in names]
+        stack = self.projections[node_type].stack(names) if names else None
+        return project_together(
+            x, outputs, stack, columns, sparse_implementation=self.sparse_implementation, dtype=self.dtype
+        )
 
     def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
         present = [name for name in self.plan.relations if name in block.graphs]

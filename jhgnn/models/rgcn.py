@@ -105,9 +105,12 @@ class RGCNLayer(nnx.Module):
         return made
 
     def _project(self, x: Rows, node_type: str, names: tuple[str, ...]) -> dict[str, jax.Array]:
+        if not names:
+            return {}
         return project_together(
             x,
-            self.projections[node_type].weights(names),
+            names,
+            self.projections[node_type].stack(names),
             sparse_implementation=self.sparse_implementation,
             dtype=self.dtype,
         )

@@ -16,6 +16,7 @@ HANDLERS = (
     "attention_forward",
     "attention_backward",
     "row_sum",
+    "row_sums",
     "edge_dot",
     "row_max",
     "row_max_backward",

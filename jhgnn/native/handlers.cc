@@ -345,6 +345,29 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   return valid ? ffi::Error::Success() : out_of_range(args.outgoing);
 }
 
+// Sums whose operands have been checked.
+ffi::Error run_row_sum(ffi::ThreadPool& pool, RowSum args) {
+  const int64_t columns = args.rows.num_columns, edges = args.rows.num_edges, width = args.width;
+  const int64_t column_bytes = width * (args.x.element == Element::kFloat32 ? 4 : 2);
+  if (width > 0 && width % 16 == 0) {  // every instruction set's vectors fill the row
+    args.rows.tile_columns = tile_columns(args.rows, column_bytes);
+  }
+  args.prefetch = args.rows.tile_columns == 0 && columns * column_bytes > kPrefetchBytes;
+  const bool in_strips = args.rows.tile_columns == 0 && edges >= kStripEdges * columns;
+  const int64_t strips = in_strips ? std::max<int64_t>(1, (width + kStripWidth - 1) / kStripWidth) : 1;
+  for (int64_t strip = 0; strip < strips; ++strip) {
+    args.first_column = args.last_column;
+    args.last_column = strip + 1 < strips ? round_up(width * (strip + 1) / strips, 16) : width;
+    const bool valid = run_rows(
+        pool, args.rows, width, width,
+        [&](int64_t first, int64_t last, float* sums) { return kernels()->sum_rows(args, first, last, sums); },
+        [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
+        [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
+    if (!valid) return out_of_range(args.rows);
+  }
+  return ffi::Error::Success();
+}
+
 ffi::Error row_sum(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats values, Floats index_scale,
                    ffi::AnyBuffer x, bool mean, bool weighted, bool scaled, ffi::Result<ffi::AnyBuffer> out) {
   JHGNN_RETURN_IF_ERROR(check_kernels());
@@ -362,23 +385,58 @@ ffi::Error row_sum(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats v
   args.values = weighted ? values.typed_data() : nullptr;
   args.index_scale = scaled ? index_scale.typed_data() : nullptr;
   args.mean = mean;
-  const int64_t column_bytes = static_cast<int64_t>(x.size_bytes()) / std::max<int64_t>(1, columns);
-  if (width > 0 && width % 16 == 0) {  // every instruction set's vectors fill the row
-    args.rows.tile_columns = tile_columns(args.rows, column_bytes);
-  }
-  args.prefetch = args.rows.tile_columns == 0 && static_cast<int64_t>(x.size_bytes()) > kPrefetchBytes;
   args.out = out->untyped_data();
-  const bool in_strips = args.rows.tile_columns == 0 && edges >= kStripEdges * columns;
-  const int64_t strips = in_strips ? std::max<int64_t>(1, (width + kStripWidth - 1) / kStripWidth) : 1;
-  for (int64_t strip = 0; strip < strips; ++strip) {
-    args.first_column = args.last_column;
-    args.last_column = strip + 1 < strips ? round_up(width * (strip + 1) / strips, 16) : width;
-    const bool valid = run_rows(
-        pool, args.rows, width, width,
-        [&](int64_t first, int64_t last, float* sums) { return kernels()->sum_rows(args, first, last, sums); },
-        [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
-        [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
-    if (!valid) return out_of_range(args.rows);
+  return run_row_sum(pool, args);
+}
+
+// Adds the matrices of a buffer, one [rows, width] or a stack of them [matrices, rows, width], to `matrices`.
+ffi::Error append_matrices(const ffi::AnyBuffer& buffer, int64_t rows, int64_t* width, std::vector<Features>* matrices) {
+  const auto shape = buffer.dimensions();
+  const size_t rank = shape.size();
+  if ((rank != 2 && rank != 3) || shape[rank - 2] != rows || (*width >= 0 && shape[rank - 1] != *width)) {
+    return invalid("a matrix or a stack of matrices is " + text(shape) + "; need " + std::to_string(rows) +
+                   " rows, and the same columns as in the others");
+  }
+  *width = shape[rank - 1];
+  Features first{};
+  JHGNN_RETURN_IF_ERROR(features_of(buffer, &first));
+  const int64_t bytes = rows * *width * (first.element == Element::kFloat32 ? 4 : 2);
+  for (int64_t i = 0; i < (rank == 3 ? shape[0] : 1); ++i) {
+    matrices->push_back({static_cast<const char*>(first.data) + i * bytes, first.element});
+  }
+  return ffi::Error::Success();
+}
+
+// row_sum of several x, given apart or stacked, to as many results, apart or stacked.
+ffi::Error row_sums(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats values, int64_t columns,
+                    ffi::RemainingArgs xs, ffi::RemainingRets outs) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  RowSum args{};
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, columns, &args.rows));
+  const int64_t rows = args.rows.num_rows, edges = args.rows.num_edges;
+  JHGNN_CHECK_SHAPE(values, edges);
+  args.values = values.typed_data();
+  args.width = -1;
+  std::vector<Features> from, to;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const auto x = xs.get<ffi::AnyBuffer>(i);
+    if (x.has_error()) return x.error();
+    JHGNN_RETURN_IF_ERROR(append_matrices(*x, columns, &args.width, &from));
+  }
+  for (size_t i = 0; i < outs.size(); ++i) {
+    auto out = outs.get<ffi::AnyBuffer>(i);
+    if (out.has_error()) return out.error();
+    JHGNN_RETURN_IF_ERROR(append_matrices(**out, rows, &args.width, &to));
+  }
+  if (from.size() != to.size()) {
+    return invalid(std::to_string(from.size()) + " matrices to sum, " + std::to_string(to.size()) + " results");
+  }
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i].element != to[i].element) return invalid("x and the result have different element types");
+    args.x = from[i];
+    args.out = const_cast<void*>(to[i].data);
+    args.first_column = args.last_column = 0;
+    JHGNN_RETURN_IF_ERROR(run_row_sum(pool, args));
   }
   return ffi::Error::Success();
 }
@@ -537,6 +595,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_sum, jhgnn::row_sum,
                                   .Attr<bool>("weighted")
                                   .Attr<bool>("scaled")
                                   .Ret<ffi::AnyBuffer>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_sums, jhgnn::row_sums,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()  // indptr
+                                  .Arg<jhgnn::Int32s>()  // indices
+                                  .Arg<jhgnn::Floats>()  // values
+                                  .Attr<int64_t>("columns")
+                                  .RemainingArgs()    // xs
+                                  .RemainingRets());  // outs
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_edge_dot, jhgnn::edge_dot,
                               ffi::Ffi::Bind()

@@ -1,7 +1,10 @@
 """Sums over compressed rows by the native kernel: what neighbor_mean, neighbor_sum and sparse_matmul are made of."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jhgnn.graph.semantic_graph import Csr
 
@@ -40,3 +43,27 @@ def row_sum(
         weighted=weights is not None,
         scaled=row_scale is not None,
     )
+
+
+def row_sums_of_stack(rows: Csr, stack: jax.Array, *, weights: jax.Array) -> list[jax.Array]:
+    """`row_sum` of each matrix of a stack `[matrices, num_columns, width]`, read in place: `[num_rows, width]` each."""
+    shape = jax.ShapeDtypeStruct((rows.indptr.shape[0] - 1, stack.shape[2]), stack.dtype)
+    return _row_sums(rows, [stack], [shape] * stack.shape[0], stack.shape[1], weights)
+
+
+def stack_of_row_sums(rows: Csr, matrices: Sequence[jax.Array], *, weights: jax.Array) -> jax.Array:
+    """`row_sum` of each matrix `[num_columns, width]`, written into one stack `[matrices, num_rows, width]`."""
+    num_columns, width = matrices[0].shape
+    shape = jax.ShapeDtypeStruct((len(matrices), rows.indptr.shape[0] - 1, width), matrices[0].dtype)
+    return _row_sums(rows, matrices, [shape], num_columns, weights)[0]
+
+
+def _row_sums(
+    rows: Csr,
+    xs: Sequence[jax.Array],
+    shapes: Sequence[jax.ShapeDtypeStruct],
+    num_columns: int,
+    weights: jax.Array,
+) -> list[jax.Array]:
+    call = jax.ffi.ffi_call("jhgnn_row_sums", list(shapes))
+    return list(call(rows.indptr, rows.indices, weights, *xs, columns=np.int64(num_columns)))

@@ -1,6 +1,8 @@
 """Feature projection (FP): every linear map out of one node type as one matmul, dense or sparse."""
 
+import functools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import jax
@@ -12,7 +14,7 @@ from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.stage import border
 from jhgnn.ops.dense_matmul import dense_matmul
 from jhgnn.ops.neighbor_table import weighted_sum
-from jhgnn.ops.sparse_matmul import sparse_matmul
+from jhgnn.ops.sparse_matmul import sparse_matmul, sparse_matmul_stack
 
 Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
 """What a stage projects: dense `[num_nodes, width]` or sparse features, of all nodes or of a mini-batch."""
@@ -66,31 +68,58 @@ class FeatureProjection(nnx.Module):
         else:
             self.w_rio = nnx.Param(_glorot(rngs.params(), (len(names), in_width, out_width)))
 
-    def weights(self, names: Sequence[str] | None = None) -> dict[str, jax.Array]:
-        """The matrix of each of these outputs, `[in_width, out_width]`; None: of all."""
-        names = self.names if names is None else names
-        if not names:
-            return {}
-        chosen = slice(None) if names == self.names else jnp.array([self.names.index(name) for name in names])
+    def stack(self, names: Sequence[str] | None = None) -> jax.Array:
+        """The matrices of these outputs, `[outputs, in_width, out_width]`; None: of all."""
+        names = self.names if names is None else tuple(names)
+        chosen = slice(None) if names == self.names else jnp.array([self.names.index(n) for n in names], jnp.int32)
         if self.bases:
-            stacked = jnp.einsum("rb,bio->rio", self.c_rb[...][chosen], self.v_bio[...])
-        elif self.blocks:
+            return jnp.einsum("rb,bio->rio", self.c_rb[...][chosen], self.v_bio[...])
+        if self.blocks:
             same_block = jnp.eye(self.blocks, dtype=self.w_rbio.dtype)
             stacked = jnp.einsum("rbio,bc->rbico", self.w_rbio[...][chosen], same_block)
-            stacked = stacked.reshape(len(names), self.in_width, self.out_width)
-        else:
-            stacked = self.w_rio[...][chosen]
-        return dict(zip(names, stacked, strict=True))
+            return stacked.reshape(len(names), self.in_width, self.out_width)
+        return self.w_rio[...][chosen]
+
+    def weights(self) -> dict[str, jax.Array]:
+        """The matrix of each output, `[in_width, out_width]`."""
+        return dict(zip(self.names, self.stack(), strict=True))
 
 
 def project_together(
     x: Rows,
-    weights: Mapping[str, jax.Array],
+    names: Sequence[str],
+    stack: jax.Array | None,
+    columns: Mapping[str, jax.Array] = MappingProxyType({}),
     *,
     sparse_implementation: str,
     dtype: jax.typing.DTypeLike,
 ) -> dict[str, jax.Array]:
-    """Projects rows by several matrices `[width, columns]` in one matmul, so that the rows are read once."""
+    """Projects rows by the matrices of a stack, named `names`, and by narrow ones, `columns`.
+
+    Dense rows are read once, by all matrices joined. The sparse ones of a first layer have weights as large as their
+    results: those of a stack are read, and their gradients written, where they are, and only narrow ones are joined.
+
+    Args:
+        x: `[num_rows, width]`.
+        names: of the stack's matrices.
+        stack: `[names, width, out_width]`; None where there are no names.
+        columns: `[width, a few]` each.
+
+    Returns:
+        By name `[num_rows, out_width]`, and `[num_rows, a few]`.
+    """
+    project_by = functools.partial(_project_joined, sparse_implementation=sparse_implementation, dtype=dtype)
+    if stack is None or not isinstance(x, SparseFeatures):
+        return project_by(x, dict(zip(names, () if stack is None else stack, strict=True)) | dict(columns))
+    products = sparse_matmul_stack(x, stack.astype(dtype), implementation=sparse_implementation)
+    apart = {name: border(product, "fp_out") for name, product in zip(names, products, strict=True)}
+    return apart | project_by(x, columns)
+
+
+def _project_joined(
+    x: Rows, weights: Mapping[str, jax.Array], *, sparse_implementation: str, dtype: jax.typing.DTypeLike
+) -> dict[str, jax.Array]:
+    """Projects rows by several matrices `[width, columns]` in one matmul."""
     if not weights:
         return {}
     joined = jnp.concatenate(list(weights.values()), axis=1) if len(weights) > 1 else next(iter(weights.values()))

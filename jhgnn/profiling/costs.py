@@ -185,6 +185,19 @@ def _row_sum(computation: Computation, call: Instruction) -> Cost:
     )
 
 
+def _row_sums(computation: Computation, call: Instruction) -> Cost:
+    """`_row_sum` of weighted entries for each of several x, apart or stacked; entries are read again for each."""
+    _, indices, weights, *xs = computation.operands(call)
+    columns, width = xs[0].arrays[0].dims[-2:]
+    count = sum(x.size for x in xs) // max(1, columns * width)
+    row_bytes = sum(x.num_bytes for x in xs) // max(1, columns * count)
+    entries = (count - 1) * (indices.num_bytes + weights.num_bytes) + count * indices.size * row_bytes
+    return Cost(
+        flops=2.0 * count * indices.size * width,
+        num_bytes=float(_all_bytes(computation, call) - sum(x.num_bytes for x in xs) + entries),
+    )
+
+
 def _by_entry(computation: Computation, call: Instruction) -> Cost:
     """Kernels that read one row an entry and do one multiply-add or comparison a column (edge_dot, row_max)."""
     _, indices, *rest = computation.operands(call)
@@ -216,6 +229,7 @@ NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_attention_forward": _attention_forward,
     "jhgnn_attention_backward": _attention_backward,
     "jhgnn_row_sum": _row_sum,
+    "jhgnn_row_sums": _row_sums,
     "jhgnn_edge_dot": _by_entry,
     "jhgnn_row_max": _by_entry,
     "jhgnn_row_max_backward": _by_entry,

@@ -41,6 +41,7 @@ CUSTOM_CALL_TYPES: dict[str, KernelType] = {
     "jhgnn_attention_forward": "TB",
     "jhgnn_attention_backward": "TB",
     "jhgnn_row_sum": "TB",
+    "jhgnn_row_sums": "TB",
     "jhgnn_edge_dot": "TB",
     "jhgnn_row_max": "TB",
     "jhgnn_row_max_backward": "TB",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
-from jhgnn.native.row_sum import row_sum
+from jhgnn.native.row_sum import row_sum, row_sums_of_stack, stack_of_row_sums
 from jhgnn.ops.neighbor_attention import native as attention
 from jhgnn.ops.neighbor_max import native as maximum
 from jhgnn.ops.neighbor_mean import native as mean
@@ -36,6 +36,11 @@ OPS = {
     "attention": _attention,
     "mean": _gradient(mean.neighbor_mean),
     "max": _gradient(maximum.neighbor_max),
+    "sums": lambda graph: stack_of_row_sums(
+        graph.outgoing,
+        row_sums_of_stack(graph.incoming, jnp.ones((2, graph.num_sources, 5)), weights=jnp.ones(graph.num_edges)),
+        weights=jnp.ones(graph.num_edges),
+    ),
     "sum": _gradient(lambda graph, x: weighted.neighbor_sum(graph, x, x[0, 0] * jnp.ones(graph.num_edges))),
 }
 
@@ -105,3 +110,21 @@ def test_buffers_that_do_not_fit(change: dict, message: str) -> None:
     arguments = {"rows": placed(GRAPHS["bipartite"]).incoming, "x": jnp.ones((37, 2))} | change
     with pytest.raises((ValueError, TypeError, jax.errors.JaxRuntimeError), match=message):
         jax.block_until_ready(row_sum(arguments.pop("rows"), arguments.pop("x"), **arguments))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": jnp.ones(7)}, r"values is \[7\]; need \[edges\]"),
+        ({"matrices": [jnp.ones((37, 2)), jnp.ones((36, 2))]}, r"is \[36, 2\]; need 37 rows"),
+        ({"matrices": [jnp.ones((37, 2)), jnp.ones((37, 3))]}, "the same columns"),
+        ({"matrices": [jnp.ones((37, 2)), jnp.ones((2, 37, 2))]}, "3 matrices to sum, 2 results"),
+        ({"matrices": [jnp.ones((37, 2)), jnp.ones((37, 2), jnp.bfloat16)]}, "different element types"),
+        ({"matrices": [jnp.ones((37, 2), jnp.float16)]}, "float32 and bfloat16"),
+    ],
+)
+def test_matrices_that_do_not_fit(change: dict, message: str) -> None:
+    rows = placed(GRAPHS["bipartite"]).incoming
+    arguments = {"matrices": [jnp.ones((37, 2))] * 2, "weights": jnp.ones(rows.indices.shape[0])} | change
+    with pytest.raises((ValueError, TypeError, jax.errors.JaxRuntimeError), match=message):
+        jax.block_until_ready(stack_of_row_sums(rows, arguments.pop("matrices"), **arguments))

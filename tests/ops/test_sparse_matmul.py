@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from jhgnn.graph.sparse_features import SparseFeatures
-from jhgnn.ops.sparse_matmul import IMPLEMENTATIONS, choose, sparse_matmul
+from jhgnn.ops.sparse_matmul import IMPLEMENTATIONS, choose, sparse_matmul, sparse_matmul_stack
 from tests.ops import tolerances
 from tests.ops.cases import mean_size
 from tests.ops.tolerances import assert_close
@@ -85,6 +85,63 @@ def test_no_width(implementation: str) -> None:
     assert sparse_matmul(features, jnp.zeros((70, 0)), implementation=implementation).shape == (50, 0)
 
 
+def check_stack(matrix: sparse.csr_array, stack: np.ndarray, implementation: str, dtype: jnp.dtype) -> None:
+    """Products and the stack's gradient, one matrix's cotangent left out, so that it is zeros."""
+    rng = np.random.default_rng(2)
+    count, _, width = stack.shape
+    cotangents = rng.normal(size=(count, matrix.shape[0], width)).astype(dtype)
+
+    @jax.jit
+    def run(features: SparseFeatures, stack: jax.Array, cotangents: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+        def weighted(stack: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+            parts = sparse_matmul_stack(features, stack, implementation=implementation)
+            terms = [(part * cotangents[i]).astype(jnp.float32).sum() for i, part in enumerate(parts) if i]
+            return sum(terms, jnp.zeros(())), list(parts)
+
+        gradient, parts = jax.grad(weighted, has_aux=True)(stack)
+        return parts, gradient
+
+    parts, gradient = run(SparseFeatures.from_scipy(matrix).place(), jnp.asarray(stack, dtype), cotangents)
+    tolerance = tolerances.FLOAT32 if dtype == jnp.float32 else tolerances.BFLOAT16
+    dense = matrix.toarray().astype(np.float64)
+    assert len(parts) == count
+    assert (gradient.shape, gradient.dtype) == (stack.shape, dtype)
+    for i, part in enumerate(parts):
+        expected = dense @ np.asarray(jnp.asarray(stack[i], dtype), np.float64)
+        assert_close(part, expected, tolerance, mean_size(expected), f"out {i}")
+        d_weight = dense.T @ cotangents[i].astype(np.float64) * (i > 0)
+        assert_close(gradient[i], d_weight, tolerance, mean_size(d_weight), f"d_weight {i}")
+
+
+@implementations
+@pytest.mark.parametrize("name", sorted(set(MATRICES) - {"full_column", "full_row"}))
+@pytest.mark.parametrize(("count", "width"), [(1, 5), (2, 64), (3, 16), (4, 70)])
+def test_stack_agrees_with_float64(name: str, count: int, width: int, implementation: str) -> None:
+    matrix = MATRICES[name]
+    stack = np.random.default_rng(count).normal(size=(count, matrix.shape[1], width))
+    check_stack(matrix, stack, implementation, jnp.float32)
+    check_stack(matrix, stack, implementation, jnp.bfloat16)
+
+
+@implementations
+@pytest.mark.parametrize("shape", [(0, 70, 4), (3, 70, 0)])
+def test_empty_stack(shape: tuple[int, int, int], implementation: str) -> None:
+    check_stack(MATRICES["random"], np.zeros(shape), implementation, jnp.float32)
+
+
+def test_stack_is_neither_joined_nor_split() -> None:
+    """What the op is for: the products and the gradient are written where they belong."""
+    features = SparseFeatures.from_scipy(MATRICES["random"]).place()
+
+    def total(stack: jax.Array) -> jax.Array:
+        parts = sparse_matmul_stack(features, stack, implementation="native")
+        return sum(((part**2).sum() for part in parts), jnp.zeros(()))
+
+    text = jax.jit(jax.grad(total)).lower(jnp.ones((3, 70, 16))).compile().as_text()
+    assert text.count('"jhgnn_row_sums"') == 2
+    assert not {"concatenate", "slice"} & {line.split("(")[0].split()[-1] for line in text.splitlines() if "(" in line}
+
+
 def test_float64() -> None:
     with jax.enable_x64(True):
         check(MATRICES["random"], 3, "segment", jnp.float64, tolerances.FLOAT64)
@@ -98,6 +155,10 @@ def test_wrong_arguments() -> None:
         sparse_matmul(features, jnp.zeros((70, 2)), implementation="fast")
     with pytest.raises(ValueError, match=r"70 columns got a weight of shape \(71, 2\)"):
         sparse_matmul(features, jnp.zeros((71, 2)), implementation="native")
+    with pytest.raises(ValueError, match=r"70 columns got a weight of shape \(70, 2\)"):
+        sparse_matmul_stack(features, jnp.zeros((70, 2)), implementation="native")
+    with pytest.raises(ValueError, match="has no implementation 'fast'"):
+        sparse_matmul_stack(features, jnp.zeros((1, 70, 2)), implementation="fast")
 
 
 def test_choose() -> None:

@@ -8,13 +8,17 @@ from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.ops.sparse_matmul import native, segment
 from jhgnn.ops.sparse_matmul.choose import choose
 
-__all__ = ["IMPLEMENTATIONS", "choose", "sparse_matmul"]
+__all__ = ["IMPLEMENTATIONS", "choose", "sparse_matmul", "sparse_matmul_stack"]
 
 Implementation = Callable[[SparseFeatures, jax.Array], jax.Array]
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "segment": segment.sparse_matmul,
     "native": native.sparse_matmul,
+}
+STACKED: dict[str, Callable[[SparseFeatures, jax.Array], tuple[jax.Array, ...]]] = {
+    "segment": segment.sparse_matmul_stack,
+    "native": native.sparse_matmul_stack,
 }
 
 
@@ -33,8 +37,21 @@ def sparse_matmul(matrix: SparseFeatures, weight: jax.Array, *, implementation: 
         ValueError: an unknown implementation, shapes that do not fit, or a dtype that `native` does not take.
         RuntimeError: `native` where the package was installed without it.
     """
+    _check(implementation, matrix, weight, 2)
+    return IMPLEMENTATIONS[implementation](matrix, weight)
+
+
+def sparse_matmul_stack(matrix: SparseFeatures, stack: jax.Array, *, implementation: str) -> tuple[jax.Array, ...]:
+    """`matrix @ stack[i]` for each i: as `sparse_matmul`, but neither weights nor products are joined or split.
+
+    `stack` is `[matrices, num_columns, width]`; returns as many `[num_rows, width]`.
+    """
+    _check(implementation, matrix, stack, 3)
+    return STACKED[implementation](matrix, stack)
+
+
+def _check(implementation: str, matrix: SparseFeatures, weight: jax.Array, ndim: int) -> None:
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"sparse_matmul has no implementation {implementation!r}; choose of {sorted(IMPLEMENTATIONS)}")
-    if weight.ndim != 2 or weight.shape[0] != matrix.num_columns:
+    if weight.ndim != ndim or weight.shape[-2] != matrix.num_columns:
         raise ValueError(f"sparse_matmul of {matrix.num_columns} columns got a weight of shape {weight.shape}")
-    return IMPLEMENTATIONS[implementation](matrix, weight)

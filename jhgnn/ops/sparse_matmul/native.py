@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.native import require_float32
-from jhgnn.native.row_sum import row_sum
+from jhgnn.native.row_sum import row_sum, row_sums_of_stack, stack_of_row_sums
 
 
 def sparse_matmul(matrix: SparseFeatures, weight: jax.Array) -> jax.Array:
@@ -35,3 +35,27 @@ def _backward(matrix: SparseFeatures, cotangent: jax.Array) -> tuple[None, jax.A
 
 
 _multiply.defvjp(_forward, _backward)
+
+
+def sparse_matmul_stack(matrix: SparseFeatures, stack: jax.Array) -> tuple[jax.Array, ...]:
+    """See `jhgnn.ops.sparse_matmul`; raises as `sparse_matmul`."""
+    require_float32("sparse_matmul", stack)
+    if matrix.num_values == 0 or stack.size == 0:
+        return (jnp.zeros((matrix.num_rows, stack.shape[2]), stack.dtype),) * stack.shape[0]
+    return _multiply_stack(matrix, stack)
+
+
+@jax.custom_vjp
+def _multiply_stack(matrix: SparseFeatures, stack: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(row_sums_of_stack(matrix.by_row, stack, weights=matrix.values.astype(jnp.float32)))
+
+
+def _forward_stack(matrix: SparseFeatures, stack: jax.Array) -> tuple[tuple[jax.Array, ...], SparseFeatures]:
+    return _multiply_stack(matrix, stack), matrix
+
+
+def _backward_stack(matrix: SparseFeatures, cotangents: tuple[jax.Array, ...]) -> tuple[None, jax.Array]:
+    return None, stack_of_row_sums(matrix.by_column, cotangents, weights=matrix.values_by_column.astype(jnp.float32))
+
+
+_multiply_stack.defvjp(_forward_stack, _backward_stack)

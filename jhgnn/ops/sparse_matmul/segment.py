@@ -31,3 +31,12 @@ def _multiply(csr: Csr, rows: jax.Array, values: jax.Array, dense: jax.Array, nu
         dense.at[csr.indices].get(mode="promise_in_bounds").astype(accumulator) * values.astype(accumulator)[:, None]
     )
     return jax.ops.segment_sum(terms, rows, num_rows, indices_are_sorted=True).astype(dense.dtype)
+
+
+def sparse_matmul_stack(matrix: SparseFeatures, stack: jax.Array) -> tuple[jax.Array, ...]:
+    """See `jhgnn.ops.sparse_matmul`: one product, since XLA gathers wide rows at no higher cost a column."""
+    matrices, _, width = stack.shape
+    if not matrices:
+        return ()
+    product = sparse_matmul(matrix, jnp.concatenate(list(stack), axis=1))
+    return tuple(jax.lax.split(product, [width] * matrices, axis=1))
