@@ -70,8 +70,12 @@ class FeatureProjection(nnx.Module):
 
     def stack(self, names: Sequence[str] | None = None) -> jax.Array:
         """The matrices of these outputs, `[outputs, in_width, out_width]`; None: of all."""
-        names = self.names if names is None else tuple(names)
-        chosen = slice(None) if names == self.names else jnp.array([self.names.index(n) for n in names], jnp.int32)
+        names = self.names if names is None else names
+        places = [self.names.index(name) for name in names]
+        first = places[0] if places else 0
+        # A run of the stack is a slice of it; the gradient of any other choice has to be scattered.
+        in_a_row = places == list(range(first, first + len(places)))
+        chosen = slice(first, first + len(places)) if in_a_row else jnp.array(places, jnp.int32)
         if self.bases:
             return jnp.einsum("rb,bio->rio", self.c_rb[...][chosen], self.v_bio[...])
         if self.blocks:
