@@ -46,9 +46,8 @@ class GCNLayer(nnx.Module):
 
     def __call__(self, x: jax.Array, graph: SemanticGraph, step_seed: jax.Array | None) -> jax.Array:
         with stage("FP", self.layer):
-            z = project_together(x, ["z"], self.projection.stack(), sparse_implementation="segment", dtype=self.dtype)[
-                "z"
-            ]
+            stack = self.projection.stack()
+            z = project_together(x, ["z"], stack, sparse_implementation="segment", dtype=self.dtype)["z"]
         # The graph is undirected with self-loops, so D^-1/2 A D^-1/2 z = D^1/2 mean(D^-1/2 z), and D >= 1.
         root = jnp.sqrt(in_degrees(graph).astype(jnp.float32))[:, None].astype(z.dtype)
         aggregated = mean_aggregation(graph, z / root, layer=self.layer, implementation=self.implementation)
@@ -76,14 +75,12 @@ class GATLayer(nnx.Module):
 
     def __call__(self, x: jax.Array, graph: SemanticGraph, step_seed: jax.Array | None) -> jax.Array:
         with stage("FP", self.layer):
-            weight = self.projection.weights()["z"]
+            stack = self.projection.stack()
             columns = {
-                "src": self.attention.source_columns(NAME, weight),
-                "dst": self.attention.target_columns(NAME, weight),
+                "src": self.attention.source_columns(NAME, stack[0]),
+                "dst": self.attention.target_columns(NAME, stack[0]),
             }
-            projected = project_together(
-                x, ["z"], weight[None], columns, sparse_implementation="segment", dtype=self.dtype
-            )
+            projected = project_together(x, ["z"], stack, columns, sparse_implementation="segment", dtype=self.dtype)
         aggregated = self.attention(
             graph,
             projected["z"],

@@ -71,7 +71,8 @@ class HANLayer(nnx.Module):
         """FP and NA: `[num_rows, hidden]` of each metapath."""
         num_rows = block.num_rows[self.target]
         with stage("FP", self.layer):
-            weights = self.projection.weights()
+            stack = self.projection.stack()
+            weights = dict(zip(self.projection.names, stack, strict=True))
             columns: dict[str, jax.Array] = {}
             for name in self.metapaths:
                 weight = weights["shared" if self.shared_projection else name]
@@ -80,7 +81,7 @@ class HANLayer(nnx.Module):
             projected = project_together(
                 x,
                 [f"{space}/z" for space in weights],
-                self.projection.stack(),
+                stack,
                 columns,
                 sparse_implementation=self.sparse_implementation,
                 dtype=self.dtype,

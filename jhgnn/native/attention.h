@@ -222,7 +222,7 @@ JHGNN_INLINE void for_edges(const Body& body) {
 // What the two walks share. `edge_weights` makes the pair of weights (positive, negative) of kTogether edges before dropout
 // from their neighbours' packed rows, and adds those of the first `count` to its sums. Dropout's hash and the comparisons
 // then work on full vectors: with 8 heads and 16 lanes they took half of the time, one edge a vector.
-template <int kPeriod, int kFactors, bool kDrop, bool kSplit, typename EdgeWeights>
+template <int kPeriod, int64_t kFactors, bool kDrop, bool kSplit, typename EdgeWeights>
 struct Walk {
   const AttentionLayout& layout;
   const CsrView& csr;

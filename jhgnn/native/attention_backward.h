@@ -6,10 +6,9 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-// Header of a packed target: -logit, its two factors with the reciprocal sum in them, delta = cotangent . out. The factors
-// of an unsafe row are -1.
-constexpr int kTargetFactors = 4;
-
+// The kTargetFactors of a packed target: -logit, its two factors with the reciprocal sum in them, delta = cotangent . out.
+// The factors of an unsafe row are -1.
+//
 // Also writes d_logit_dst. Answers whether any target is unsafe.
 template <int kPeriod>
 static bool pack_targets_of(const AttentionBackward& args, int64_t first, int64_t last, float* scratch) {

@@ -6,9 +6,7 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-// Header of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)).
-constexpr int kSourceFactors = 3;
-
+// The kSourceFactors of a packed source: logit, exp(logit - largest), exp(slope * (logit - largest)).
 inline static void pack_sources(const AttentionForward& args, int64_t first, int64_t last) {
   const AttentionLayout& layout = args.layout;
   const uint32_t seed_key = mix(args.dropout.seed);

@@ -247,7 +247,7 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   AttentionForward args{};
   JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, sources, &args.incoming));
   const int64_t targets = args.incoming.num_rows;
-  args.layout = attention_layout(heads, width, 3);
+  args.layout = attention_layout(heads, width, kSourceFactors);
   const int64_t body = args.layout.body, row_size = args.layout.row();
   const bool split = out_minor->element_count() > 0 || targets == 0;
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);
@@ -295,7 +295,7 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   const int64_t targets = logit_dst.dimensions()[0];
   AttentionBackward args{};
   JHGNN_RETURN_IF_ERROR(csr_view(indptr, indices, targets, &args.outgoing));
-  args.layout = attention_layout(heads, width, 4);
+  args.layout = attention_layout(heads, width, kTargetFactors);
   const int64_t body = args.layout.body, row_size = args.layout.row();
   if (args.outgoing.num_rows != sources) return invalid("the out-edges have another number of sources than z");
   JHGNN_CHECK_SHAPE(logit_src, sources, heads);

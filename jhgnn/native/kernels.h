@@ -22,13 +22,17 @@ struct Features {
   Element element;
 };
 
+// Numbers a head in the header of a packed source and of a packed target; attention_forward.h and attention_backward.h
+// name them.
+constexpr int64_t kSourceFactors = 3, kTargetFactors = 4;
+
 // How neighbor_attention lays a vertex out: a header of per-head factors, then its features with heads innermost,
 // [width, padded_heads], so that one vector of weights fits every vector of features. All in floats.
 struct AttentionLayout {
   int64_t heads, width;
   int64_t padded_heads;  // 1, 2, 4, 8 or a multiple of 16
   int64_t body;          // padded_heads * width, rounded up to 16
-  int64_t header;        // 3 (forward) or 4 (backward) * padded_heads, rounded up to 16
+  int64_t header;        // kSourceFactors (forward) or kTargetFactors (backward) * padded_heads, rounded up to 16
   int64_t row() const { return header + body; }
 };
 

@@ -113,8 +113,10 @@ def project_together(
         By name `[num_rows, out_width]`, and `[num_rows, a few]`.
     """
     project_by = functools.partial(_project_joined, sparse_implementation=sparse_implementation, dtype=dtype)
-    if stack is None or not isinstance(x, SparseFeatures):
-        return project_by(x, dict(zip(names, () if stack is None else stack, strict=True)) | dict(columns))
+    if stack is None:
+        return project_by(x, columns)
+    if not isinstance(x, SparseFeatures):
+        return project_by(x, dict(zip(names, stack, strict=True)) | dict(columns))
     products = sparse_matmul_stack(x, stack.astype(dtype), implementation=sparse_implementation)
     apart = {name: border(product, "fp_out") for name, product in zip(names, products, strict=True)}
     return apart | project_by(x, columns)

@@ -2,9 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from scipy import sparse
 
 from jhgnn import native
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.planning.time_model import SECONDS, predicted_s
 from jhgnn.planning.work import Work, work
 from jhgnn.profiling.hlo import parse
@@ -47,6 +50,26 @@ def test_native_kernels_are_work():
     each = next(iter(problem.inputs.graphs.values()))
     found = of(lambda graph, x: neighbor_mean(graph, x, implementation="native"), each, jnp.ones((each.num_sources, 8)))
     assert found.native_flops >= each.num_edges * 8
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels are not built")
+def test_a_stack_is_the_work_of_its_matrices():
+    from jhgnn.ops.sparse_matmul import sparse_matmul, sparse_matmul_stack
+
+    matrix = sparse.random_array((40, 30), density=0.2, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    features, stack = SparseFeatures.from_scipy(matrix).place(), jnp.ones((3, 30, 8))
+
+    def alone(features, weight):
+        out, vjp = jax.vjp(lambda w: sparse_matmul(features, w, implementation="native"), weight)
+        return out, vjp(out)
+
+    def together(features, stack):
+        outs, vjp = jax.vjp(lambda w: sparse_matmul_stack(features, w, implementation="native"), stack)
+        return outs, vjp(outs)
+
+    once, found = of(alone, features, stack[0]), of(together, features, stack)
+    assert once.native_flops == 2 * 2 * features.num_values * 8
+    assert found.native_flops == 3 * once.native_flops
 
 
 def test_more_work_is_predicted_to_take_longer():

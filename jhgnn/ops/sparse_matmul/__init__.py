@@ -44,7 +44,8 @@ def sparse_matmul(matrix: SparseFeatures, weight: jax.Array, *, implementation: 
 def sparse_matmul_stack(matrix: SparseFeatures, stack: jax.Array, *, implementation: str) -> tuple[jax.Array, ...]:
     """`matrix @ stack[i]` for each i: as `sparse_matmul`, but neither weights nor products are joined or split.
 
-    `stack` is `[matrices, num_columns, width]`; returns as many `[num_rows, width]`.
+    `stack` is `[matrices, num_columns, width]`; returns as many `[num_rows, width]`. Of `segment` the promise does not
+    hold: it joins and splits them itself.
     """
     _check(implementation, matrix, stack, 3)
     return STACKED[implementation](matrix, stack)

@@ -34,7 +34,7 @@ def _multiply(csr: Csr, rows: jax.Array, values: jax.Array, dense: jax.Array, nu
 
 
 def sparse_matmul_stack(matrix: SparseFeatures, stack: jax.Array) -> tuple[jax.Array, ...]:
-    """See `jhgnn.ops.sparse_matmul`: one product, since XLA gathers wide rows at no higher cost a column."""
+    """See `jhgnn.ops.sparse_matmul`: one product by all matrices joined."""
     matrices, _, width = stack.shape
     if not matrices:
         return ()
