@@ -76,16 +76,13 @@ class GATLayer(nnx.Module):
     def __call__(self, x: jax.Array, graph: SemanticGraph, step_seed: jax.Array | None) -> jax.Array:
         with stage("FP", self.layer):
             stack = self.projection.stack()
-            columns = {
-                "src": self.attention.source_columns(NAME, stack[0]),
-                "dst": self.attention.target_columns(NAME, stack[0]),
-            }
-            projected = project_together(x, ["z"], stack, columns, sparse_implementation="segment", dtype=self.dtype)
+            columns = self.attention.logit_columns(stack, {NAME: 0}, {NAME: 0})
+            projected = project_together(x, ["z"], stack, [columns], sparse_implementation="segment", dtype=self.dtype)
         aggregated = self.attention(
             graph,
             projected["z"],
-            projected["src"],
-            projected["dst"],
+            projected[f"{NAME}/src"],
+            projected[f"{NAME}/dst"],
             layer=self.layer,
             step_seed=step_seed,
             implementation=self.implementation,

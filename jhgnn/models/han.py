@@ -11,8 +11,8 @@ from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
 from jhgnn.models.inputs import Block, GraphInputs, GraphSpec, SampledInputs
 from jhgnn.nn import recompute
 from jhgnn.nn.dropout import drop_rows, site_seed
-from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.neighbor_aggregation import AttentionAggregation
+from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
 from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion
 from jhgnn.nn.sparse_dropout import drop_features
 from jhgnn.nn.stage import stage
@@ -71,23 +71,21 @@ class HANLayer(nnx.Module):
         """FP and NA: `[num_rows, hidden]` of each metapath."""
         num_rows = block.num_rows[self.target]
         with stage("FP", self.layer):
-            stack = self.projection.stack()
-            weights = dict(zip(self.projection.names, stack, strict=True))
-            columns: dict[str, jax.Array] = {}
-            for name in self.metapaths:
-                weight = weights["shared" if self.shared_projection else name]
-                columns[f"{name}/src"] = self.attention.source_columns(name, weight)
-                columns[f"{name}/dst"] = self.attention.target_columns(name, weight)
+            stack, follow = self.projection.stack(), logits_follow(x, self.dtype)
             projected = project_together(
                 x,
-                [f"{space}/z" for space in weights],
+                [f"{space}/z" for space in self.projection.names],
                 stack,
-                columns,
+                [] if follow else [self._logit_columns(stack)],
                 sparse_implementation=self.sparse_implementation,
                 dtype=self.dtype,
             )
             if self.projection_bias:
                 projected = self._add_bias(projected)
+            if follow:
+                for space in self.projection.names:
+                    of_space = self.metapaths if self.shared_projection else (space,)
+                    projected |= self.attention.logits(projected[f"{space}/z"], of_space, of_space)
         parts = []
         for index, name in enumerate(self.metapaths):
             aggregated = self.attention(
@@ -106,14 +104,17 @@ class HANLayer(nnx.Module):
         return parts
 
     def _add_bias(self, projected: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Biased projections, and the logits of biased projections."""
-        rows = {name: self.bias_po[index][None, :] for index, name in enumerate(self.projection.names)}
-        biases = {f"{space}/z": row for space, row in rows.items()}
-        for name in self.metapaths:
-            row = rows["shared" if self.shared_projection else name]
-            biases[f"{name}/src"] = self.attention.source_columns(name, row)
-            biases[f"{name}/dst"] = self.attention.target_columns(name, row)
-        return {name: columns + biases[name].astype(columns.dtype) for name, columns in projected.items()}
+        """Biased projections, and where there are logits, those of biased projections."""
+        rows = self.bias_po[...][:, None, :]
+        biases = {f"{space}/z": row for space, row in zip(self.projection.names, rows, strict=True)}
+        if len(projected) > len(biases):
+            names, columns = self._logit_columns(rows)
+            biases |= dict(zip(names, jnp.split(columns, len(names), axis=1), strict=True))
+        return {name: part + biases[name].astype(part.dtype) for name, part in projected.items()}
+
+    def _logit_columns(self, stack: jax.Array) -> Columns:
+        places = {name: 0 if self.shared_projection else place for place, name in enumerate(self.metapaths)}
+        return self.attention.logit_columns(stack, places, places)
 
 
 class HAN(nnx.Module):

@@ -12,8 +12,8 @@ from jhgnn.models.inputs import Block, GraphSpec
 from jhgnn.models.relation_plan import LayerPlan
 from jhgnn.models.relational import RelationalModel
 from jhgnn.nn import recompute
-from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.neighbor_aggregation import AttentionAggregation
+from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
 from jhgnn.nn.semantic_fusion import SumFusion
 from jhgnn.nn.stage import stage
 
@@ -70,18 +70,26 @@ class RGATLayer(nnx.Module):
         self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
 
     def _logit_columns(
-        self, node_type: str, relations: Collection[str]
-    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        """The matrices of a type's logits, as a sender and as a receiver."""
-        weights = self.projections[node_type].weights() if node_type in self.projections else {}
-        crossing = self.target_projections[node_type].weights() if node_type in self.target_projections else {}
-        sent, received = {}, {}
-        for name in relations:
-            if self.plan.relations[name].source == node_type:
-                sent[f"{name}/src"] = self.attention.source_columns(name, weights[name])
-            if self.plan.relations[name].target == node_type:
-                received[f"{name}/dst"] = self.attention.target_columns(name, (weights | crossing)[name])
-        return sent, received
+        self,
+        node_type: str,
+        relations: Collection[str],
+        sent: Sequence[str] = (),
+        within: Sequence[str] = (),
+        crossing: Sequence[str] = (),
+    ) -> list[Columns]:
+        """The matrices of a type's logits: as a sender, as a receiver from its own type, and from another."""
+        columns = []
+        if sent or within:
+            own = self.projections[node_type]
+            # All of the stack, as the projection itself takes it, but where a relation is computed apart.
+            used = own.names if {*own.names} - {SELF} <= {*relations} else [n for n in own.names if n in relations]
+            places = {name: place for place, name in enumerate(used)}
+            as_sender, as_receiver = ({name: places[name] for name in names} for names in (sent, within))
+            columns.append(self.attention.logit_columns(own.stack(used), as_sender, as_receiver))
+        if crossing:
+            stack = self.target_projections[node_type].stack(crossing)
+            columns.append(self.attention.logit_columns(stack, {}, {name: i for i, name in enumerate(crossing)}))
+        return columns
 
     def _project(
         self, rows: Mapping[str, Rows], node_type: str, block: Block, relations: Collection[str], *, own: bool
@@ -89,19 +97,30 @@ class RGATLayer(nnx.Module):
         """FP of one type for these relations, and its own part; of receivers, only those that the layer makes."""
         x, num_rows = rows[node_type], block.num_rows.get(node_type, 0)
         known = self.projections[node_type].names if node_type in self.projections else ()
-        sends = [name for name in known if name in relations and name != SELF]
+        sent = [name for name in known if name in relations and name != SELF]
         makes = [SELF] if own and SELF in known else []
+        into = [name for name in relations if self.plan.relations[name].target == node_type]
+        within, crossing = [n for n in into if n in known], [n for n in into if n not in known]
         with stage("FP", self.layer, node_type):
-            sent, received = self._logit_columns(node_type, relations)
             if isinstance(x, jax.Array) and num_rows < x.shape[0]:
-                projected = self._by_stack(x, node_type, sends, sent)
-                return projected | (self._by_stack(x[:num_rows], node_type, makes, received) if num_rows else {})
-            projected = self._by_stack(x, node_type, [*sends, *makes], sent | received)
-            of_receivers = {*received, *makes}
+                projected = self._by_stack(x, node_type, sent, self._logit_columns(node_type, relations, sent))
+                if num_rows:
+                    received = self._logit_columns(node_type, relations, (), within, crossing)
+                    projected |= self._by_stack(x[:num_rows], node_type, makes, received)
+                return projected
+            if logits_follow(x, self.dtype):
+                received = self._logit_columns(node_type, relations, crossing=crossing)
+                projected = self._by_stack(x, node_type, [*sent, *makes], received)
+                for name in sent:
+                    projected |= self.attention.logits(projected[f"{name}/z"], [name], [name] if name in within else [])
+            else:
+                columns = self._logit_columns(node_type, relations, sent, within, crossing)
+                projected = self._by_stack(x, node_type, [*sent, *makes], columns)
+            of_receivers = {*makes, *(f"{name}/dst" for name in into)}
             return {name: part[:num_rows] if name in of_receivers else part for name, part in projected.items()}
 
     def _by_stack(
-        self, x: Rows, node_type: str, names: Sequence[str], columns: Mapping[str, jax.Array]
+        self, x: Rows, node_type: str, names: Sequence[str], columns: Sequence[Columns]
     ) -> dict[str, jax.Array]:
         """Projections by these matrices of a type, relations' as `name/z`, and by `columns`."""
         outputs = [name if name == SELF else f"{name}/z" for name in names]

@@ -21,6 +21,8 @@ HANDLERS = (
     "row_max",
     "row_max_backward",
     "outer_sum",
+    "logit_columns",
+    "logit_columns_backward",
 )
 HOW_TO_GET_IT = (
     "the native CPU kernels are not built: install a C++17 compiler and run `pip install --force-reinstall .` "

@@ -8,6 +8,7 @@
 
 #include "counter_hash.h"
 #include "kernels.h"
+#include "nonzero.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -32,6 +33,8 @@ constexpr int64_t kVertexBlock = 512;     // vertices a task where there are no 
 constexpr int64_t kOuterRows = 512;       // a task's rows of an outer sum, at least,
 constexpr int64_t kOuterColumns = 96;     // its columns of x, at most,
 constexpr int64_t kOuterTasks = 16;       // and so many tasks, if rows have to be cut for them; not by threads: see run_rows
+constexpr int64_t kMaximumBlock = 1 << 16;  // logits a task of their maximum: to wake a thread takes longer than a few
+constexpr int64_t kColumnTaskRows = 128;  // a task's rows of logit columns; what they are multiplied with stays in cache
 constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
 
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
@@ -148,22 +151,25 @@ std::vector<Piece> hub_pieces(const CsrView& csr) {
   return pieces;
 }
 
-// Runs `rows(first, last, accumulator)` over blocks of rows, and hubs in pieces by `edges(piece, accumulator)`, whose
-// accumulators are added in order over `summed` floats before `finish(row, accumulator)`. The result does not depend on
-// the number of threads. False: an index is out of range.
+// For each of `jobs` over the same rows, all of them at once: runs `rows(job, first, last, accumulator)` over blocks of
+// rows, and hubs in pieces by `edges(job, piece, accumulator)`, whose accumulators are added in order over `summed` floats
+// before `finish(job, row, accumulator)`. The result does not depend on the number of threads. False: an index is out of
+// range.
 template <typename Rows, typename Edges, typename Finish>
-bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t accumulator_size, int64_t summed, const Rows& rows,
-              const Edges& edges, const Finish& finish) {
+bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t jobs, int64_t accumulator_size, int64_t summed,
+              const Rows& rows, const Edges& edges, const Finish& finish) {
   const std::vector<int64_t> borders = row_blocks(csr, pool.num_threads());
   const std::vector<Piece> pieces = hub_pieces(csr);
-  std::vector<float> partial(pieces.size() * accumulator_size, 0.0f);
-  std::atomic<bool> valid{true};
   const int64_t num_pieces = static_cast<int64_t>(pieces.size());
-  parallel_for(pool, num_pieces + static_cast<int64_t>(borders.size()) - 1, [&](int64_t task) {
+  const int64_t tasks = num_pieces + static_cast<int64_t>(borders.size()) - 1;
+  std::vector<float> partial(jobs * num_pieces * accumulator_size, 0.0f);
+  std::atomic<bool> valid{true};
+  parallel_for(pool, jobs * tasks, [&](int64_t number) {
+    const int64_t job = number / tasks, task = number % tasks;
     if (task < num_pieces) {
       const Piece& piece = pieces[task];
       if (kernels()->indices_in_range(csr.indices + piece.begin, piece.end - piece.begin, csr.num_columns)) {
-        edges(piece, partial.data() + task * accumulator_size);
+        edges(job, piece, partial.data() + (job * num_pieces + task) * accumulator_size);
       } else {
         valid.store(false, std::memory_order_relaxed);
       }
@@ -172,16 +178,19 @@ bool run_rows(ffi::ThreadPool& pool, const CsrView& csr, int64_t accumulator_siz
     const int64_t block = task - num_pieces;
     if (borders[block] == borders[block + 1]) return;
     std::vector<float> accumulator(accumulator_size * (csr.tile_columns > 0 ? kTileRows : 1));
-    if (!rows(borders[block], borders[block + 1], accumulator.data())) valid.store(false, std::memory_order_relaxed);
+    if (!rows(job, borders[block], borders[block + 1], accumulator.data())) valid.store(false, std::memory_order_relaxed);
   });
   if (!valid.load(std::memory_order_relaxed)) return false;
-  for (int64_t first = 0, next; first < num_pieces; first = next) {
-    float* sums = partial.data() + first * accumulator_size;
-    for (next = first + 1; next < num_pieces && pieces[next].row == pieces[first].row; ++next) {
-      const float* more = partial.data() + next * accumulator_size;
-      for (int64_t i = 0; i < summed; ++i) sums[i] += more[i];
+  for (int64_t job = 0; job < jobs; ++job) {
+    float* of_job = partial.data() + job * num_pieces * accumulator_size;
+    for (int64_t first = 0, next; first < num_pieces; first = next) {
+      float* sums = of_job + first * accumulator_size;
+      for (next = first + 1; next < num_pieces && pieces[next].row == pieces[first].row; ++next) {
+        const float* more = of_job + next * accumulator_size;
+        for (int64_t i = 0; i < summed; ++i) sums[i] += more[i];
+      }
+      finish(job, pieces[first].row, sums);
     }
-    finish(pieces[first].row, sums);
   }
   return true;
 }
@@ -213,10 +222,12 @@ AttentionLayout attention_layout(int64_t heads, int64_t width, int64_t factors) 
 
 std::vector<float> largest_logits(ffi::ThreadPool& pool, const float* logits, int64_t count,
                                   const AttentionLayout& layout) {
-  const int64_t blocks = (count + kVertexBlock - 1) / kVertexBlock, heads = layout.heads;
+  const int64_t heads = layout.heads, size = std::max(kVertexBlock, kMaximumBlock / std::max<int64_t>(1, heads));
+  const int64_t blocks = (count + size - 1) / size;
   std::vector<float> partial(std::max<int64_t>(1, blocks) * heads, -std::numeric_limits<float>::infinity());
-  run_vertices(pool, count, [&](int64_t first, int64_t last) {
-    kernels()->largest_of_heads(logits, first, last, heads, partial.data() + first / kVertexBlock * heads);
+  parallel_for(pool, blocks, [&](int64_t block) {
+    const int64_t first = block * size, last = std::min(count, first + size);
+    kernels()->largest_of_heads(logits, first, last, heads, partial.data() + block * heads);
   });
   std::vector<float> largest(layout.padded_heads, 0.0f);
   for (int64_t head = 0; head < heads; ++head) {
@@ -276,10 +287,12 @@ ffi::Error attention_forward(ffi::ThreadPool pool, Int32s indptr, Int32s indices
   const int64_t size = kernels()->accumulator_size(args.layout);
   const int64_t summed = 2 * body + 2 * std::max<int64_t>(16, args.layout.padded_heads);
   const bool valid = run_rows(
-      pool, args.incoming, size, summed,
-      [&](int64_t first, int64_t last, float* sums) { return kernels()->forward_rows(args, first, last, sums); },
-      [&](const Piece& piece, float* sums) { kernels()->forward_edges(args, piece.row, piece.begin, piece.end, sums); },
-      [&](int64_t row, float* sums) { kernels()->forward_finish(args, row, sums); });
+      pool, args.incoming, 1, size, summed,
+      [&](int64_t, int64_t first, int64_t last, float* sums) { return kernels()->forward_rows(args, first, last, sums); },
+      [&](int64_t, const Piece& piece, float* sums) {
+        kernels()->forward_edges(args, piece.row, piece.begin, piece.end, sums);
+      },
+      [&](int64_t, int64_t row, float* sums) { kernels()->forward_finish(args, row, sums); });
   return valid ? ffi::Error::Success() : out_of_range(args.incoming);
 }
 
@@ -338,31 +351,62 @@ ffi::Error attention_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indice
   args.any_unsafe = any_unsafe.load(std::memory_order_relaxed);
   const int64_t summed = 2 * body + 2 * std::max<int64_t>(16, args.layout.padded_heads);
   const bool valid = run_rows(
-      pool, args.outgoing, size, summed,
-      [&](int64_t first, int64_t last, float* sums) { return kernels()->backward_rows(args, first, last, sums); },
-      [&](const Piece& piece, float* sums) { kernels()->backward_edges(args, piece.row, piece.begin, piece.end, sums); },
-      [&](int64_t row, float* sums) { kernels()->backward_finish(args, row, sums); });
+      pool, args.outgoing, 1, size, summed,
+      [&](int64_t, int64_t first, int64_t last, float* sums) { return kernels()->backward_rows(args, first, last, sums); },
+      [&](int64_t, const Piece& piece, float* sums) {
+        kernels()->backward_edges(args, piece.row, piece.begin, piece.end, sums);
+      },
+      [&](int64_t, int64_t row, float* sums) { kernels()->backward_finish(args, row, sums); });
   return valid ? ffi::Error::Success() : out_of_range(args.outgoing);
 }
 
-// Sums whose operands have been checked.
-ffi::Error run_row_sum(ffi::ThreadPool& pool, RowSum args) {
+// Leaves out the entries whose value is zero where they are many; what `args` then reads is in the result.
+NonzeroRows leave_out_zeros(ffi::ThreadPool& pool, RowSum* args) {
+  // A mean counts its zeros.
+  if (!args->values || args->mean || !many_zeros(args->values, args->rows.num_edges)) return {};
+  NonzeroRows kept = nonzero_rows(pool, args->rows, args->values, row_blocks(args->rows, pool.num_threads()));
+  args->rows.indptr = kept.indptr.data();
+  args->rows.indices = kept.indices.get();
+  args->rows.num_edges = kept.indptr.back();
+  args->values = kept.values.get();
+  return kept;
+}
+
+struct Sum {
+  Features x;
+  void* out;
+};
+
+// Sums over the same rows, all else than their matrices being that of `args`, whose operands have been checked.
+ffi::Error run_row_sums(ffi::ThreadPool& pool, RowSum args, const std::vector<Sum>& sums) {
+  if (sums.empty()) return ffi::Error::Success();
+  const NonzeroRows kept = leave_out_zeros(pool, &args);
   const int64_t columns = args.rows.num_columns, edges = args.rows.num_edges, width = args.width;
-  const int64_t column_bytes = width * (args.x.element == Element::kFloat32 ? 4 : 2);
+  const int64_t column_bytes = width * (sums[0].x.element == Element::kFloat32 ? 4 : 2);
   if (width > 0 && width % 16 == 0) {  // every instruction set's vectors fill the row
     args.rows.tile_columns = tile_columns(args.rows, column_bytes);
   }
   args.prefetch = args.rows.tile_columns == 0 && columns * column_bytes > kPrefetchBytes;
   const bool in_strips = args.rows.tile_columns == 0 && edges >= kStripEdges * columns;
   const int64_t strips = in_strips ? std::max<int64_t>(1, (width + kStripWidth - 1) / kStripWidth) : 1;
+  std::vector<RowSum> jobs(sums.size(), args);
   for (int64_t strip = 0; strip < strips; ++strip) {
-    args.first_column = args.last_column;
-    args.last_column = strip + 1 < strips ? round_up(width * (strip + 1) / strips, 16) : width;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      RowSum& job = jobs[i];
+      job.x = sums[i].x;
+      job.out = sums[i].out;
+      job.first_column = job.last_column;
+      job.last_column = strip + 1 < strips ? round_up(width * (strip + 1) / strips, 16) : width;
+    }
     const bool valid = run_rows(
-        pool, args.rows, width, width,
-        [&](int64_t first, int64_t last, float* sums) { return kernels()->sum_rows(args, first, last, sums); },
-        [&](const Piece& piece, float* sums) { kernels()->sum_edges(args, piece.begin, piece.end, sums); },
-        [&](int64_t row, float* sums) { kernels()->sum_finish(args, row, sums); });
+        pool, args.rows, static_cast<int64_t>(jobs.size()), width, width,
+        [&](int64_t job, int64_t first, int64_t last, float* accumulator) {
+          return kernels()->sum_rows(jobs[job], first, last, accumulator);
+        },
+        [&](int64_t job, const Piece& piece, float* accumulator) {
+          kernels()->sum_edges(jobs[job], piece.begin, piece.end, accumulator);
+        },
+        [&](int64_t job, int64_t row, float* accumulator) { kernels()->sum_finish(jobs[job], row, accumulator); });
     if (!valid) return out_of_range(args.rows);
   }
   return ffi::Error::Success();
@@ -380,13 +424,13 @@ ffi::Error row_sum(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats v
   if (scaled) JHGNN_CHECK_SHAPE(index_scale, columns);
   JHGNN_CHECK_SHAPE(*out, rows, width);
   if (out->element_type() != x.element_type()) return invalid("x and the result have different element types");
-  JHGNN_RETURN_IF_ERROR(features_of(x, &args.x));
+  Sum sum{{}, out->untyped_data()};
+  JHGNN_RETURN_IF_ERROR(features_of(x, &sum.x));
   args.width = width;
   args.values = weighted ? values.typed_data() : nullptr;
   args.index_scale = scaled ? index_scale.typed_data() : nullptr;
   args.mean = mean;
-  args.out = out->untyped_data();
-  return run_row_sum(pool, args);
+  return run_row_sums(pool, args, {sum});
 }
 
 // Adds the matrices of a buffer, one [rows, width] or a stack of them [matrices, rows, width], to `matrices`.
@@ -431,14 +475,12 @@ ffi::Error row_sums(ffi::ThreadPool pool, Int32s indptr, Int32s indices, Floats 
   if (from.size() != to.size()) {
     return invalid(std::to_string(from.size()) + " matrices to sum, " + std::to_string(to.size()) + " results");
   }
+  std::vector<Sum> sums;
   for (size_t i = 0; i < from.size(); ++i) {
     if (from[i].element != to[i].element) return invalid("x and the result have different element types");
-    args.x = from[i];
-    args.out = const_cast<void*>(to[i].data);
-    args.first_column = args.last_column = 0;
-    JHGNN_RETURN_IF_ERROR(run_row_sum(pool, args));
+    sums.push_back({from[i], const_cast<void*>(to[i].data)});
   }
-  return ffi::Error::Success();
+  return run_row_sums(pool, args, sums);
 }
 
 ffi::Error edge_dot(ffi::ThreadPool pool, Int32s indptr, Int32s indices, ffi::AnyBuffer x, ffi::AnyBuffer row_side,
@@ -496,6 +538,67 @@ ffi::Error row_max_backward(ffi::ThreadPool pool, Int32s indptr, Int32s indices,
   args.d_x = d_x->typed_data();
   const bool valid = run_blocks(pool, args.outgoing, [&](int64_t first, int64_t last) { return kernels()->max_backward_rows(args, first, last); });
   return valid ? ffi::Error::Success() : out_of_range(args.outgoing);
+}
+
+// Whether `places` name matrices of a stack [matrices, rows, heads * width] for vectors [vectors, heads, width].
+ffi::Error check_columns(const Floats& stack, const Floats& vectors, ffi::Span<const int64_t> places) {
+  if (stack.dimensions().size() != 3) return invalid("stack must be [matrices, rows, heads * width]");
+  if (vectors.dimensions().size() != 3) return invalid("vectors must be [vectors, heads, width]");
+  const auto sizes = vectors.dimensions();
+  if (stack.dimensions()[2] != sizes[1] * sizes[2]) {
+    return invalid("a stack " + text(stack.dimensions()) + " does not fit vectors " + text(sizes));
+  }
+  if (static_cast<int64_t>(places.size()) != sizes[0]) return invalid("every vector needs the place of its matrix");
+  for (const int64_t place : places) {
+    if (place < 0 || place >= stack.dimensions()[0]) {
+      return invalid("place " + std::to_string(place) + " is outside the stack's 0 to " +
+                     std::to_string(stack.dimensions()[0] - 1));
+    }
+  }
+  return ffi::Error::Success();
+}
+
+template <typename Body>
+void run_column_tasks(ffi::ThreadPool& pool, int64_t rows, const Body& body) {
+  parallel_for(pool, (rows + kColumnTaskRows - 1) / kColumnTaskRows, [&](int64_t task) {
+    body(task, task * kColumnTaskRows, std::min(rows, (task + 1) * kColumnTaskRows));
+  });
+}
+
+ffi::Error logit_columns(ffi::ThreadPool pool, Floats stack, Floats vectors, ffi::Span<const int64_t> places,
+                         FloatsOut out) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  JHGNN_RETURN_IF_ERROR(check_columns(stack, vectors, places));
+  const int64_t rows = stack.dimensions()[1], count = vectors.dimensions()[0], heads = vectors.dimensions()[1];
+  JHGNN_CHECK_SHAPE(*out, rows, count * heads);
+  const LogitColumns args{rows,           heads, vectors.dimensions()[2], count, places.begin(), stack.typed_data(),
+                          vectors.typed_data(), out->typed_data()};
+  run_column_tasks(pool, rows, [&](int64_t, int64_t first, int64_t last) { kernels()->logit_columns(args, first, last); });
+  return ffi::Error::Success();
+}
+
+ffi::Error logit_columns_backward(ffi::ThreadPool pool, Floats stack, Floats vectors, Floats cotangent,
+                                  ffi::Span<const int64_t> places, FloatsOut d_stack, FloatsOut d_vectors) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  JHGNN_RETURN_IF_ERROR(check_columns(stack, vectors, places));
+  const int64_t matrices = stack.dimensions()[0], rows = stack.dimensions()[1];
+  const int64_t count = vectors.dimensions()[0], heads = vectors.dimensions()[1], width = vectors.dimensions()[2];
+  JHGNN_CHECK_SHAPE(cotangent, rows, count * heads);
+  JHGNN_CHECK_SHAPE(*d_stack, matrices, rows, heads * width);
+  JHGNN_CHECK_SHAPE(*d_vectors, count, heads, width);
+  const LogitColumnsBackward args{rows,           heads, width, count, matrices, places.begin(), stack.typed_data(),
+                                  vectors.typed_data(), cotangent.typed_data(), d_stack->typed_data()};
+  const int64_t size = count * heads * width, tasks = (rows + kColumnTaskRows - 1) / kColumnTaskRows;
+  std::vector<float> partial(tasks * size, 0.0f);
+  run_column_tasks(pool, rows, [&](int64_t task, int64_t first, int64_t last) {
+    kernels()->logit_columns_backward(args, first, last, partial.data() + task * size);
+  });
+  float* sums = d_vectors->typed_data();
+  std::fill_n(sums, size, 0.0f);
+  for (int64_t task = 0; task < tasks; ++task) {
+    for (int64_t i = 0; i < size; ++i) sums[i] += partial[task * size + i];
+  }
+  return ffi::Error::Success();
 }
 
 // x^T d. Each task adds some rows for some columns of x, and then partial sums are added in order.
@@ -633,6 +736,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_max_backward, jhgnn::row_max_backward,
                                   .Arg<jhgnn::Floats>()   // out
                                   .Arg<jhgnn::Floats>()   // shares
                                   .Ret<ffi::Buffer<ffi::F32>>());  // d_x
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_logit_columns, jhgnn::logit_columns,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Floats>()  // stack
+                                  .Arg<jhgnn::Floats>()  // vectors
+                                  .Attr<ffi::Span<const int64_t>>("places")
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_logit_columns_backward, jhgnn::logit_columns_backward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Floats>()  // stack
+                                  .Arg<jhgnn::Floats>()  // vectors
+                                  .Arg<jhgnn::Floats>()  // cotangent
+                                  .Attr<ffi::Span<const int64_t>>("places")
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // d_stack
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // d_vectors
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_outer_sum, jhgnn::outer_sum,
                               ffi::Ffi::Bind()

@@ -6,6 +6,7 @@
 
 #include "attention_backward.h"
 #include "attention_forward.h"
+#include "logit_columns.h"
 #include "outer_sum.h"
 #include "row_extra.h"
 #include "row_sum.h"
@@ -21,7 +22,7 @@ const Kernels table = {
     JHGNN_TEXT(JHGNN_ISA), indices_in_range, largest_of_heads, accumulator_size, pack_sources,      forward_rows,
     forward_edges,         forward_finish,   pack_targets,     backward_rows,    backward_edges,    backward_finish,
     sum_rows,              sum_edges,        sum_finish,       dot_rows,         max_rows,          max_backward_rows,
-    outer_rows,
+    logit_columns,         logit_columns_backward, outer_rows,
 };
 
 }  // namespace JHGNN_ISA

@@ -131,6 +131,23 @@ struct OuterSum {
   Features d;      // [rows, out_width]
 };
 
+struct LogitColumns {
+  int64_t rows, heads, width, vectors;
+  const int64_t* places;   // [vectors]: their matrices
+  const float* stack;      // [matrices, rows, heads, width]
+  const float* attention;  // [vectors, heads, width]
+  float* out;              // [rows, vectors, heads]
+};
+
+struct LogitColumnsBackward {
+  int64_t rows, heads, width, vectors, matrices;
+  const int64_t* places;
+  const float* stack;
+  const float* attention;
+  const float* cotangent;  // [rows, vectors, heads]
+  float* d_stack;          // [matrices, rows, heads, width]
+};
+
 // Functions over a range of rows answer false when an index is out of range. Those over a piece of one row's edges add
 // to an accumulator of accumulator_size floats, zero at first; `finish` turns it into the row's results. Rows of more
 // than kPieceEdges edges are left to them. Functions over a range of rows are given one accumulator, kTileRows of them where
@@ -158,6 +175,9 @@ struct Kernels {
   bool (*dot_rows)(const EdgeDot&, int64_t first, int64_t last);
   bool (*max_rows)(const RowMax&, int64_t first, int64_t last);
   bool (*max_backward_rows)(const RowMaxBackward&, int64_t first, int64_t last);
+
+  void (*logit_columns)(const LogitColumns&, int64_t first, int64_t last);
+  void (*logit_columns_backward)(const LogitColumnsBackward&, int64_t first, int64_t last, float* sums);
 
   void (*outer_rows)(const OuterSum&, int64_t first, int64_t last, int64_t column, int64_t columns, float* panel,
                      float* sums);

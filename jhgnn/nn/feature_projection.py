@@ -1,8 +1,7 @@
 """Feature projection (FP): every linear map out of one node type as one matmul, dense or sparse."""
 
 import functools
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
@@ -18,6 +17,9 @@ from jhgnn.ops.sparse_matmul import sparse_matmul, sparse_matmul_stack
 
 Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
 """What a stage projects: dense `[num_nodes, width]` or sparse features, of all nodes or of a mini-batch."""
+
+Columns: TypeAlias = tuple[Sequence[str], jax.Array]
+"""Names, and their narrow matrices side by side, `[width, names * a few]`."""
 
 _glorot = nnx.initializers.glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(0,))
 
@@ -35,6 +37,13 @@ def project(x: Rows, weight: jax.Array, *, sparse_implementation: str, dtype: ja
     if isinstance(x, SparseRows):
         return weighted_sum(x.columns, x.values, weight.astype(dtype)).astype(dtype)
     return dense_matmul(x.astype(dtype), weight.astype(dtype))
+
+
+def at(places: Sequence[int]) -> slice | jax.Array:
+    """An index of these places. A run is a slice; the gradient of any other choice has to be scattered."""
+    first = places[0] if places else 0
+    in_a_row = list(places) == list(range(first, first + len(places)))
+    return slice(first, first + len(places)) if in_a_row else jnp.array(places, jnp.int32)
 
 
 class FeatureProjection(nnx.Module):
@@ -71,11 +80,7 @@ class FeatureProjection(nnx.Module):
     def stack(self, names: Sequence[str] | None = None) -> jax.Array:
         """The matrices of these outputs, `[outputs, in_width, out_width]`; None: of all."""
         names = self.names if names is None else names
-        places = [self.names.index(name) for name in names]
-        first = places[0] if places else 0
-        # A run of the stack is a slice of it; the gradient of any other choice has to be scattered.
-        in_a_row = places == list(range(first, first + len(places)))
-        chosen = slice(first, first + len(places)) if in_a_row else jnp.array(places, jnp.int32)
+        chosen = at([self.names.index(name) for name in names])
         if self.bases:
             return jnp.einsum("rb,bio->rio", self.c_rb[...][chosen], self.v_bio[...])
         if self.blocks:
@@ -93,7 +98,7 @@ def project_together(
     x: Rows,
     names: Sequence[str],
     stack: jax.Array | None,
-    columns: Mapping[str, jax.Array] = MappingProxyType({}),
+    columns: Sequence[Columns] = (),
     *,
     sparse_implementation: str,
     dtype: jax.typing.DTypeLike,
@@ -107,7 +112,7 @@ def project_together(
         x: `[num_rows, width]`.
         names: of the stack's matrices.
         stack: `[names, width, out_width]`; None where there are no names.
-        columns: `[width, a few]` each.
+        columns: the narrow ones, in groups.
 
     Returns:
         By name `[num_rows, out_width]`, and `[num_rows, a few]`.
@@ -116,21 +121,23 @@ def project_together(
     if stack is None:
         return project_by(x, columns)
     if not isinstance(x, SparseFeatures):
-        return project_by(x, dict(zip(names, stack, strict=True)) | dict(columns))
+        return project_by(x, [*(((name,), matrix) for name, matrix in zip(names, stack, strict=True)), *columns])
     products = sparse_matmul_stack(x, stack.astype(dtype), implementation=sparse_implementation)
     apart = {name: border(product, "fp_out") for name, product in zip(names, products, strict=True)}
     return apart | project_by(x, columns)
 
 
 def _project_joined(
-    x: Rows, weights: Mapping[str, jax.Array], *, sparse_implementation: str, dtype: jax.typing.DTypeLike
+    x: Rows, groups: Sequence[Columns], *, sparse_implementation: str, dtype: jax.typing.DTypeLike
 ) -> dict[str, jax.Array]:
-    """Projects rows by several matrices `[width, columns]` in one matmul."""
-    if not weights:
+    """Projects rows by groups of matrices in one matmul."""
+    widths = {name: matrix.shape[1] // len(names) for names, matrix in groups for name in names}
+    if not widths:
         return {}
-    joined = jnp.concatenate(list(weights.values()), axis=1) if len(weights) > 1 else next(iter(weights.values()))
+    matrices = [matrix for names, matrix in groups if names]
+    joined = jnp.concatenate(matrices, axis=1) if len(matrices) > 1 else matrices[0]
     outputs = project(x, joined, sparse_implementation=sparse_implementation, dtype=dtype)
     # One split, not a slice each: the gradient of a split is one concatenation, that of slices a sum of padded copies
     # (over the 90 relations of AIFB, a third of the step time).
-    parts = jax.lax.split(outputs, [weight.shape[1] for weight in weights.values()], axis=1)
-    return {name: border(part, "fp_out") for name, part in zip(weights, parts, strict=True)}
+    parts = jax.lax.split(outputs, list(widths.values()), axis=1)
+    return {name: border(part, "fp_out") for name, part in zip(widths, parts, strict=True)}

@@ -1,6 +1,6 @@
 """Neighbor aggregation (NA): what each relation or metapath sends to its receivers, by mean or by attention."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,12 @@ from flax import nnx
 
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.nn import recompute
 from jhgnn.nn.dropout import site_seed
+from jhgnn.nn.feature_projection import Columns, Rows, at
 from jhgnn.nn.stage import border, stage
+from jhgnn.ops.logit_columns import logit_columns
 from jhgnn.ops.neighbor_attention import fanout as fanout_attention
 from jhgnn.ops.neighbor_attention import neighbor_attention
 from jhgnn.ops.neighbor_mean import fanout as fanout_mean
@@ -41,11 +44,22 @@ def mean_aggregation(
         return border(out, "na_out")
 
 
+def logits_follow(x: Rows, dtype: jax.typing.DTypeLike) -> bool:
+    """Whether logits are better computed from projected rows than as columns of the projection.
+
+    The columns of a sparse first layer's matrices, which may be as large as what they project, take as long to compute
+    as the logits, and have to be multiplied besides. Not below float32: projected rows are rounded.
+    """
+    if not isinstance(x, SparseFeatures) or jnp.dtype(dtype) != jnp.float32:
+        return False
+    return x.num_rows <= 2 * x.num_columns
+
+
 class AttentionAggregation(nnx.Module):
     """Graph attention along several semantic graphs of one layer: their attention vectors, stacked `[graphs, H, D]`.
 
-    The logits are linear in the rows that are projected, so they are columns of the FP matmul (`source_columns`,
-    `target_columns`) and a receiver's rows need no projection of their own.
+    The logits are linear in the rows that are projected, so they are columns of the FP matmul (`logit_columns`) and a
+    receiver's rows need no projection of their own. Rows that are projected anyway can give them too (`logits`).
     """
 
     def __init__(
@@ -65,16 +79,27 @@ class AttentionAggregation(nnx.Module):
         self.a_src_rhd = nnx.Param(init(rngs.params(), (len(names), heads, head_width)))
         self.a_dst_rhd = nnx.Param(init(rngs.params(), (len(names), heads, head_width)))
 
-    def source_columns(self, name: str, weight: jax.Array) -> jax.Array:
-        """`[width, H]`: what maps a sender's rows to logits, given the `[width, H * D]` matrix of its projection."""
-        return self._fold(weight, self.a_src_rhd[self.names.index(name)])
+    def logit_columns(self, stack: jax.Array, sent: Mapping[str, int], received: Mapping[str, int]) -> Columns:
+        """What maps rows to their logits, `NAME/src` as senders and `NAME/dst` as receivers.
 
-    def target_columns(self, name: str, weight: jax.Array) -> jax.Array:
-        """`[width, H]`: the same for a receiver."""
-        return self._fold(weight, self.a_dst_rhd[self.names.index(name)])
+        Args:
+            stack: `[matrices, width, H * D]` that project the rows.
+            sent, received: the place in the stack of a semantic graph's matrix.
+        """
+        vectors = [
+            attention[...][at([self.names.index(name) for name in places])]
+            for attention, places in ((self.a_src_rhd, sent), (self.a_dst_rhd, received))
+            if places
+        ]
+        names = [f"{name}/src" for name in sent] + [f"{name}/dst" for name in received]
+        joined = jnp.concatenate(vectors) if vectors else jnp.zeros((0, self.heads, self.head_width), stack.dtype)
+        return names, logit_columns(stack, [*sent.values(), *received.values()], joined)
 
-    def _fold(self, weight: jax.Array, a_hd: jax.Array) -> jax.Array:
-        return jnp.einsum("ihd,hd->ih", weight.reshape(-1, self.heads, self.head_width), a_hd)
+    def logits(self, z: jax.Array, sent: Sequence[str], received: Sequence[str]) -> dict[str, jax.Array]:
+        """Logits `[num_rows, H]` from projected rows `[num_rows, H * D]`, named as `logit_columns` names them."""
+        names, logits = self.logit_columns(z[None], dict.fromkeys(sent, 0), dict.fromkeys(received, 0))
+        parts = jax.lax.split(logits, [self.heads] * len(names), axis=1)
+        return {name: border(part, "fp_out") for name, part in zip(names, parts, strict=True)}
 
     def __call__(
         self,

@@ -50,21 +50,25 @@ def test_a_run_of_the_stack_has_no_scattered_gradient() -> None:
 
 @pytest.mark.parametrize("kind", ["dense", *sorted(IMPLEMENTATIONS)])
 @pytest.mark.parametrize("names", [(), ("b",), ("a", "b", "c", "d")])
-@pytest.mark.parametrize("narrow", [{}, {"logits": 2, "others": 3}])
-def test_products_and_gradients_agree_with_float64(kind: str, names: tuple[str, ...], narrow: dict[str, int]) -> None:
+@pytest.mark.parametrize("groups", [{}, {("logits",): 2, ("more", "others"): 3}])
+def test_products_and_gradients_agree_with_float64(
+    kind: str, names: tuple[str, ...], groups: dict[tuple[str, ...], int]
+) -> None:
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(9, 6)) * (rng.random((9, 6)) < 0.5)).astype(np.float32)
     rows = jnp.asarray(x) if kind == "dense" else SparseFeatures.from_scipy(sparse.csr_array(x)).place()
     own = projection()
     stack = own.stack(names) if names else None
+    narrow = {name: width for group, width in groups.items() for name in group}
     columns = {name: jnp.asarray(rng.normal(size=(6, width)), jnp.float32) for name, width in narrow.items()}
     widths = dict.fromkeys(names, 4) | narrow
     cotangents = {name: jnp.asarray(rng.normal(size=(9, width)), jnp.float32) for name, width in widths.items()}
 
     def products(stack: jax.Array | None, columns: dict[str, jax.Array]) -> dict[str, jax.Array]:
         implementation = "segment" if kind == "dense" else kind
+        joined = [(group, jnp.concatenate([columns[name] for name in group], axis=1)) for group in groups]
         return project_together(
-            rows, names, stack, columns, sparse_implementation=implementation, dtype=jnp.dtype("float32")
+            rows, names, stack, joined, sparse_implementation=implementation, dtype=jnp.dtype("float32")
         )
 
     found, vjp = jax.vjp(products, stack, columns)

@@ -1,5 +1,7 @@
 """Every implementation of sparse_matmul against a dense float64 product."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,3 +172,64 @@ def test_choose() -> None:
     features = SparseFeatures.from_scipy(MATRICES["random"])
     assert choose(features, width=64, platform="cpu")[0] == "native"
     assert choose(features, width=64, platform="gpu")[0] == "segment"
+
+
+def with_zeros(matrix: sparse.csr_array, share: float, seed: int = 3) -> SparseFeatures:
+    """The features with values set to zero, as dropout leaves them: the same entries, both ways."""
+    features = SparseFeatures.from_scipy(matrix)
+    shape = (features.num_rows, features.num_columns)
+    kept = np.random.default_rng(seed).random(shape) >= share
+    rows, columns = np.asarray(features.rows), np.asarray(features.columns)
+    by_row, by_column = (np.asarray(csr.indices) for csr in (features.by_row, features.by_column))
+    return dataclasses.replace(
+        features,
+        values=np.where(kept[rows, by_row], features.values, 0.0).astype(np.float32),
+        values_by_column=np.where(kept[by_column, columns], features.values_by_column, 0.0).astype(np.float32),
+    )
+
+
+def products_and_gradients(features: SparseFeatures, stack: jax.Array, cotangents: jax.Array) -> list[jax.Array]:
+    def products(stack: jax.Array) -> list[jax.Array]:
+        return [
+            *sparse_matmul_stack(features, stack, implementation="native"),
+            sparse_matmul(features, stack[0], implementation="native"),
+        ]
+
+    out, vjp = jax.vjp(products, stack)
+    return [*out, *vjp(list(cotangents))]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 0.999, 1.0])
+@pytest.mark.parametrize("shape", [(300, 200), (2_000, 300), (3, 40_000), (40_000, 3), (70, 1)])
+@pytest.mark.parametrize("width", [5, 64])
+def test_native_leaves_out_zeros(shape: tuple[int, int], share: float, width: int) -> None:
+    """Few and many of them, in small matrices and in those that two threads copy, in hubs too."""
+    features = with_zeros(random_matrix(*shape, 0.5), share).place()
+    rng = np.random.default_rng(4)
+    stack = jnp.asarray(rng.normal(size=(2, shape[1], width)), jnp.float32)
+    cotangents = jnp.asarray(rng.normal(size=(3, shape[0], width)), jnp.float32)
+    dense = np.zeros(shape)
+    np.add.at(dense, (np.asarray(features.rows), np.asarray(features.by_row.indices)), np.asarray(features.values))
+    found = jax.jit(products_and_gradients)(features, stack, cotangents)
+    stack_64, cotangents_64 = np.asarray(stack, np.float64), np.asarray(cotangents, np.float64)
+    expected = [dense @ stack_64[0], dense @ stack_64[1], dense @ stack_64[0]]
+    gradient = [dense.T @ (cotangents_64[0] + cotangents_64[2]), dense.T @ cotangents_64[1]]
+    for result, right in zip(found, [*expected, np.stack(gradient)], strict=True):
+        assert_close(result, right, tolerances.FLOAT32_HUB, mean_size(right), "with zeros")
+
+
+def test_zeros_change_no_bit() -> None:
+    """Left out or multiplied: the sums of the others are the same, in the same order."""
+    features = with_zeros(random_matrix(400, 90, 0.6), 0.7)
+    kept = features.values != 0
+    without = SparseFeatures.from_scipy(
+        sparse.csr_array((features.values[kept], (features.rows[kept], features.by_row.indices[kept])), shape=(400, 90))
+    )
+    rng = np.random.default_rng(5)
+    stack = jnp.asarray(rng.normal(size=(2, 90, 64)), jnp.float32)
+    cotangents = jnp.asarray(rng.normal(size=(3, 400, 64)), jnp.float32)
+    run = jax.jit(products_and_gradients)
+    for result, right in zip(
+        run(features.place(), stack, cotangents), run(without.place(), stack, cotangents), strict=True
+    ):
+        np.testing.assert_array_equal(result, right)
