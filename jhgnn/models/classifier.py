@@ -10,6 +10,7 @@ from flax import nnx
 from jhgnn.models.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.feature_projection import Rows
 from jhgnn.nn.stage import stage
+from jhgnn.ops.dense_matmul import dense_matmul
 
 
 class ModelOutput(NamedTuple):
@@ -54,4 +55,7 @@ class Classifier(nnx.Module):
     def __call__(self, embeddings: jax.Array) -> ModelOutput:
         with stage("LC", part="classifier"):
             embeddings = embeddings.astype(jnp.float32)
-            return ModelOutput(self.linear(embeddings), embeddings)
+            bias = self.linear.bias
+            assert bias is not None
+            logits = dense_matmul(embeddings, self.linear.kernel[...]) + bias[...][None]
+            return ModelOutput(logits, embeddings)

@@ -9,7 +9,10 @@ import jax.numpy as jnp
 
 from jhgnn import native
 
-MIN_ROWS = 512
+LANES = 16
+"""Floats of the kernel's widest vector."""
+
+MIN_ROWS = 256
 MAX_WEIGHT_SIZE = {"avx512": 32_768, "avx2": 8_192}
 """Elements of the largest weight that has the kernel, by instruction set; beyond it, and on others, XLA is as good."""
 
@@ -48,9 +51,14 @@ def _forward(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Arra
 
 def _backward(residuals: tuple[jax.Array, jax.Array], cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, weight = residuals
-    shape = jax.ShapeDtypeStruct(weight.shape, jnp.float32)
-    d_weight = jax.ffi.ffi_call("jhgnn_outer_sum", shape)(x, cotangent)
+    # The kernel's vectors lie along the second factor's columns.
+    d_weight = _outer_sum(cotangent, x).T if weight.shape[1] < LANES else _outer_sum(x, cotangent)
     return _matmul(cotangent, weight.T), d_weight.astype(weight.dtype)
+
+
+def _outer_sum(x: jax.Array, d: jax.Array) -> jax.Array:
+    shape = jax.ShapeDtypeStruct((x.shape[1], d.shape[1]), jnp.float32)
+    return jnp.asarray(jax.ffi.ffi_call("jhgnn_outer_sum", shape)(x, d))
 
 
 _with_kernel.defvjp(_forward, _backward)
