@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from bench.comparison.cases import (
 from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
+from bench.comparison.rounds import Epochs, Round, one_more, quietest, time_round
 from jhgnn.huge_pages import wanted_environment
 from jhgnn.recipe import to_toml
 from jhgnn.step_memory import kept_by_environment
@@ -180,10 +181,12 @@ class Bench:
         return tried
 
     def interleave(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
-        """Times columns (name -> framework, variant) in interleaved rounds, and reads their memory at the end."""
+        """Times columns (name -> framework, variant) in interleaved rounds, and reads their memory at the end.
+
+        Of the rounds those count from which the machine's neighbours stole least; `stolen_share` says how much.
+        """
         workers: dict[str, Worker] = {}
         cells: dict[str, dict[str, Any]] = {}
-        epochs: dict[str, list[dict[str, float]]] = {name: [] for name in columns}
         per_round: dict[str, int] = {}
 
         def drop(name: str, error: WorkerError) -> None:
@@ -205,25 +208,44 @@ class Bench:
                     cells[name] |= built | {"first_epoch_s": first}
                 except WorkerError as error:
                     drop(name, error)
-            for number in range(rounds):
+
+            def run_round() -> dict[str, Epochs]:
+                epochs: dict[str, Epochs] = {}
                 for name in list(workers):
                     count = max(per_round[name], -(-LEAST_EPOCHS // rounds))
-                    if number >= LEAST_EPOCHS and self.clock.left_s < 30:
-                        continue
                     try:
                         answer = workers[name].ask("epochs", timeout_s=self.clock.limit(180), count=count)
-                        epochs[name] += answer["epochs"]
+                        epochs[name] = answer["epochs"]
                     except WorkerError as error:
                         drop(name, error)
+                return epochs
+
+            done = self._rounds(run_round, rounds)
+            kept = quietest(done, rounds)
+            stolen_share = statistics.fmean(each.stolen_share for each in kept)
             for name in list(workers):
                 try:
-                    cells[name] |= self._summary(workers[name], columns[name][0], epochs[name])
+                    epochs = [epoch for each in kept for epoch in each.epochs.get(name, [])]
+                    cells[name] |= self._summary(workers[name], columns[name][0], epochs)
+                    cells[name] |= {"stolen_share": stolen_share, "rounds_run": len(done)}
                 except WorkerError as error:
                     drop(name, error)
         finally:
             for worker in workers.values():
                 worker.close()
         return cells
+
+    def _rounds(self, run_round: Callable[[], dict[str, Epochs]], wanted: int) -> list[Round]:
+        """As many rounds as wanted, fewer where the budget ends, more where the machine was disturbed."""
+        done: list[Round] = []
+        start_s, planned_s = time.monotonic(), 0.0
+        while one_more(done, wanted, time.monotonic() - start_s - planned_s):
+            if len(done) >= LEAST_EPOCHS and self.clock.left_s < 30:
+                break
+            done.append(time_round(run_round, self.threads))
+            if len(done) <= wanted:
+                planned_s = time.monotonic() - start_s
+        return done
 
     def _summary(self, worker: Worker, framework: str, epochs: list[dict[str, float]]) -> dict[str, Any]:
         """Medians, spread, the forward share and memory."""

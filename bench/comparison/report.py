@@ -43,6 +43,12 @@ def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], pla
     provisional = [] if data["settings"]["quick"] else data.get("provisional", [])
     if provisional:
         notes.append(f"Of the peers' variants only the default ones were timed on {', '.join(provisional)}.")
+    shares = [cell["stolen_share"] for each in cells.values() for cell in each.values() if "stolen_share" in cell]
+    if shares:
+        notes.append(
+            f"A hypervisor took {100 * statistics.median(shares):.1f} % of the processors' time from the rounds that"
+            f" count (median of the cases; at most {100 * max(shares):.1f} %)."
+        )
     stands_in = data["settings"].get("synthetic", [])
     if stands_in:
         notes.append(f"Synthetic graphs stand in for {', '.join(stands_in)}.")
