@@ -133,7 +133,8 @@ def _read_of(body: Computation, parameter: Instruction, value: Instruction) -> f
     return min(taken, float(parameter.num_bytes)) if body.users[value.name] else 0.0
 
 
-# --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_sum.h, outer_sum.h ---
+# --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_sum.h, outer_sum.h,
+# logit_columns.h ---
 
 HASH_OPS = 8
 """Integer operations of one dropout draw: two multiplications, three shifts and xors (`native/counter_hash.h`)."""
@@ -186,7 +187,10 @@ def _row_sum(computation: Computation, call: Instruction) -> Cost:
 
 
 def _row_sums(computation: Computation, call: Instruction) -> Cost:
-    """`_row_sum` of weighted entries for each of several x, apart or stacked; entries are read again for each."""
+    """`_row_sum` of weighted entries for each of several x, apart or stacked; entries are read again for each.
+
+    Entries that dropout made zero count as well, though the kernel leaves them out: only a run knows how many they are.
+    """
     _, indices, weights, *xs = computation.operands(call)
     columns, width = xs[0].arrays[0].dims[-2:]
     count = sum(x.size for x in xs) // max(1, columns * width)
@@ -216,6 +220,20 @@ def _outer_sum(computation: Computation, call: Instruction) -> Cost:
     return Cost(flops=2.0 * rows * call.size, num_bytes=float(_all_bytes(computation, call)))
 
 
+def _logit_columns(computation: Computation, call: Instruction) -> Cost:
+    """A multiply-add for each row and element of the vectors."""
+    stack, vectors = computation.operands(call)
+    flops = 2.0 * stack.arrays[0].dims[1] * vectors.size
+    return Cost(flops=flops, num_bytes=float(_all_bytes(computation, call)))
+
+
+def _logit_columns_backward(computation: Computation, call: Instruction) -> Cost:
+    """Two, one for either gradient."""
+    stack, vectors, _ = computation.operands(call)
+    flops = 4.0 * stack.arrays[0].dims[1] * vectors.size
+    return Cost(flops=flops, num_bytes=float(_all_bytes(computation, call)))
+
+
 def _all_bytes(computation: Computation, call: Instruction) -> int:
     return call.num_bytes + sum(each.num_bytes for each in computation.operands(call))
 
@@ -234,4 +252,6 @@ NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_row_max": _by_entry,
     "jhgnn_row_max_backward": _by_entry,
     "jhgnn_outer_sum": _outer_sum,
+    "jhgnn_logit_columns": _logit_columns,
+    "jhgnn_logit_columns_backward": _logit_columns_backward,
 }

@@ -46,6 +46,8 @@ CUSTOM_CALL_TYPES: dict[str, KernelType] = {
     "jhgnn_row_max": "TB",
     "jhgnn_row_max_backward": "TB",
     "jhgnn_outer_sum": "DM",
+    "jhgnn_logit_columns": "DM",
+    "jhgnn_logit_columns_backward": "DM",
     "__onednn$matmul": "DM",
     "__cublas$gemm": "DM",
     "__cublas$lt$matmul": "DM",

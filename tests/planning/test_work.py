@@ -10,7 +10,9 @@ from jhgnn import native
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.planning.time_model import SECONDS, predicted_s
 from jhgnn.planning.work import Work, work
+from jhgnn.profiling.costs import NATIVE
 from jhgnn.profiling.hlo import parse
+from jhgnn.profiling.kernels import CUSTOM_CALL_TYPES
 from jhgnn.training.problem import build_graphs, place
 from tests.models.heterographs import academic
 from tests.models.test_models import configured
@@ -70,6 +72,24 @@ def test_a_stack_is_the_work_of_its_matrices():
     once, found = of(alone, features, stack[0]), of(together, features, stack)
     assert once.native_flops == 2 * 2 * features.num_values * 8
     assert found.native_flops == 3 * once.native_flops
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels are not built")
+def test_logit_columns_are_work():
+    from jhgnn.ops.logit_columns import logit_columns
+
+    def both(stack, vectors):
+        out, vjp = jax.vjp(lambda stack, vectors: logit_columns(stack, [0, 1, 1], vectors), stack, vectors)
+        return out, vjp(out)
+
+    found = of(both, jnp.ones((2, 40, 32)), jnp.ones((3, 4, 8)))
+    assert found.native_flops == (2 + 4) * 40 * 3 * 32
+
+
+@pytest.mark.skipif(not native.available(), reason="native kernels are not built")
+def test_every_native_kernel_has_a_cost_and_a_type():
+    assert {f"jhgnn_{handler}" for handler in native.HANDLERS} == set(NATIVE)
+    assert set(NATIVE) == {name for name in CUSTOM_CALL_TYPES if name.startswith("jhgnn_")}
 
 
 def test_more_work_is_predicted_to_take_longer():
