@@ -44,7 +44,7 @@ class Worker:
     """The other end: starts a process, asks, and ends it."""
 
     def __init__(self, command: Sequence[str | Path], root: Path, environment: Mapping[str, str], log: Path) -> None:
-        self._log = log.open("ab")
+        self._root, self._log = root, log.open("ab")
         self._process = subprocess.Popen(
             list(map(str, command)),
             cwd=root,
@@ -83,7 +83,8 @@ class Worker:
             raise WorkerError(f"{do}: not done within {timeout_s:.0f} s")
         if not line:
             status = self._process.wait(60)
-            raise WorkerError(f"{do}: the process ended with status {status}; see {self._log.name}")
+            ended = f"ended with status {status}" if status >= 0 else f"was killed by signal {-status}"
+            raise WorkerError(f"{do}: the process {ended}; see {os.path.relpath(self._log.name, self._root)}")
         answer: Answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{do}: {answer['error']}")
