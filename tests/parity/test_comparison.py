@@ -137,7 +137,7 @@ def test_a_worker_that_hangs_or_dies_is_an_error(tmp_path):
         dead.ask("open", timeout_s=30)
     dead.close()
     killed = Worker([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path, {}, tmp_path / "log")
-    with pytest.raises(WorkerError, match="was killed by signal 9; see log$"):
+    with pytest.raises(WorkerError, match=r"was killed by signal 9; see log$"):
         killed.ask("open", timeout_s=30)
     killed.close()
 
