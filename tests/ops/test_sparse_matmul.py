@@ -199,10 +199,9 @@ def products_and_gradients(features: SparseFeatures, stack: jax.Array, cotangent
     return [*out, *vjp(list(cotangents))]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 0.999, 1.0])
-@pytest.mark.parametrize("shape", [(300, 200), (2_000, 300), (3, 40_000), (40_000, 3), (70, 1)])
-@pytest.mark.parametrize("width", [5, 64])
-def test_native_leaves_out_zeros(shape: tuple[int, int], share: float, width: int) -> None:
+@pytest.mark.parametrize("share", [0.2, 0.7, 1.0])
+@pytest.mark.parametrize(("shape", "width"), [((300, 200), 5), ((2_000, 300), 64), ((3, 40_000), 64), ((40_000, 3), 5)])
+def test_native_leaves_out_zeros(shape: tuple[int, int], width: int, share: float) -> None:
     """Few and many of them, in small matrices and in those that two threads copy, in hubs too."""
     features = with_zeros(random_matrix(*shape, 0.5), share).place()
     rng = np.random.default_rng(4)
