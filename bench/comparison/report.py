@@ -43,7 +43,7 @@ def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], pla
     provisional = [] if data["settings"]["quick"] else data.get("provisional", [])
     if provisional:
         notes.append(f"Of the peers' variants only the default ones were timed on {', '.join(provisional)}.")
-    shares = [cell["stolen_share"] for each in cells.values() for cell in each.values() if "stolen_share" in cell]
+    shares = [each["jhgnn"]["stolen_share"] for each in cells.values() if "stolen_share" in each.get("jhgnn", {})]
     if shares:
         notes.append(
             f"A hypervisor took {100 * statistics.median(shares):.1f} % of the processors' time from the rounds that"

@@ -9,10 +9,10 @@
 
 namespace jhgnn {
 
-// A copy takes about as long as following a tenth of the entries to rows of 64 floats: not worth it for a few zeros.
+// A copy reads all values twice and writes what is left: we take a quarter of zeros to be worth it.
 constexpr int64_t kSampledValues = 256, kWorthwhileZeros = kSampledValues / 4;
 
-// Entries that are copied sooner than a second thread wakes up.
+// Entries that one thread copies in tens of microseconds, as long as it takes to wake another.
 constexpr int64_t kCopiedAlone = 1 << 15;
 
 // Whether a good part of the values are zeros, by some of them.

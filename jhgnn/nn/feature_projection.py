@@ -89,10 +89,6 @@ class FeatureProjection(nnx.Module):
             return stacked.reshape(len(names), self.in_width, self.out_width)
         return self.w_rio[...][chosen]
 
-    def weights(self) -> dict[str, jax.Array]:
-        """The matrix of each output, `[in_width, out_width]`."""
-        return dict(zip(self.names, self.stack(), strict=True))
-
 
 def project_together(
     x: Rows,

@@ -26,7 +26,8 @@ def sparse_matmul(matrix: SparseFeatures, weight: jax.Array, *, implementation: 
     """`matrix @ weight`.
 
     Args:
-        matrix: `[num_rows, num_columns]`, constant: it gets no gradient.
+        matrix: `[num_rows, num_columns]`, constant: it gets no gradient. Values of zero add nothing; `native` leaves
+            them out where they are many, so that they do not make a NaN of an infinite weight.
         weight: `[num_columns, width]`, float32 or bfloat16 (summed in float32).
         implementation: a key of `IMPLEMENTATIONS`; `choose` picks one.
 
