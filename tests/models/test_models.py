@@ -7,12 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse
 
 from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.models import MODELS, rgcn
+from jhgnn.models import han as han_module
+from jhgnn.models import rgat as rgat_module
 from jhgnn.models.relation_plan import plan_layers
+from jhgnn.nn.neighbor_aggregation import logits_follow
 from jhgnn.training.problem import build_graphs, place
 from jhgnn.training.state import init_params, model_structure, param_names
 from jhgnn.training.step import apply_model
@@ -198,6 +203,71 @@ def test_rgcn_aggregates_and_projects_in_either_order(options, monkeypatch):
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max() + 1e-12),
         *gradients,
     )
+
+
+def citing(graph: HeteroGraph) -> HeteroGraph:
+    """The same with papers that cite papers: a relation within a type."""
+    senders, receivers = np.random.default_rng(5).integers(0, 39, (2, 80))
+    return HeteroGraph.from_arrays(
+        num_nodes=graph.num_nodes,
+        edges={relation: (edges.senders, edges.receivers) for relation, edges in graph.edges.items()}
+        | {("paper", "cites", "paper"): (senders, receivers)},
+        features=graph.features,
+        target=graph.target,
+        labels=graph.labels,
+        splits=graph.splits,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "rgat", "layers": 2},
+        {"name": "rgat", "layers": 2, "self_loop": False},
+        {"name": "han", "metapaths": ("PAP", "PSP")},
+        {"name": "han", "metapaths": ("PAP", "PSP"), "shared_projection": True},
+        {"name": "han", "metapaths": ("PAP", "PSP"), "projection_bias": True},
+        {"name": "han", "metapaths": ("PAP", "PSP"), "projection_bias": True, "shared_projection": True},
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values() if not isinstance(value, tuple)),
+)
+def test_logits_follow_the_projection_or_are_columns_of_it(options, monkeypatch):
+    graph, config = citing(academic()) if options["name"] == "rgat" else academic(), configured(**options)
+    problem, params = built(graph, config)
+    structure = model_structure(config.model, problem.spec)
+    results, sparse_inputs = [], []
+    for follow in (False, True):
+
+        def follows(x, dtype, follow=follow):
+            sparse_inputs.append(isinstance(x, SparseFeatures))
+            return follow and sparse_inputs[-1]
+
+        monkeypatch.setattr(han_module, "logits_follow", follows)
+        monkeypatch.setattr(rgat_module, "logits_follow", follows)
+
+        def loss(params):
+            logits = apply_model(structure, params, problem.inputs).logits
+            return (logits * jnp.sin(jnp.arange(logits.size, dtype=jnp.float32)).reshape(logits.shape)).sum(), logits
+
+        results.append(jax.jit(jax.grad(loss, has_aux=True))(params))
+    assert any(sparse_inputs)
+    if not config.model.projection_bias:
+        expected = (han if options["name"] == "han" else relational)(graph, config, params)
+        for _, logits in results:
+            np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max() + 1e-6),
+        *results,
+    )
+
+
+def test_logits_follow_where_sparse_rows_are_few():
+    narrow = SparseFeatures.from_scipy(sparse.csr_array((21, 10), dtype=np.float32))
+    wide = SparseFeatures.from_scipy(sparse.csr_array((20, 10), dtype=np.float32))
+    assert logits_follow(wide, jnp.float32)
+    assert not logits_follow(narrow, jnp.float32)
+    assert not logits_follow(wide, jnp.bfloat16)
+    assert not logits_follow(jnp.zeros((20, 10)), jnp.float32)
 
 
 def test_rgcn_aggregates_first_where_that_is_less_work():
