@@ -26,6 +26,7 @@ from bench.comparison.measure import (
 )
 from bench.comparison.protocol import WorkerError
 from bench.comparison.results import Results, slower
+from bench.comparison.rounds import EXTRA_S
 
 QUICK_BUDGET_S, BUDGET_S = 7 * 60.0, 36 * 60.0
 """Both leave time for the tables and for a fresh environment's first imports."""
@@ -175,7 +176,8 @@ def measure_cases(
             what = "default variants alone" if case.name in results.provisional else "not measured"
             say(f"{case.name}: {what}, the time budget is spent; run the same command again")
             continue
-        bench = Bench(case, folder, timing, threads, plain=plain)
+        extra_s = 0.0 if results.data["settings"]["quick"] else EXTRA_S
+        bench = Bench(case, folder, timing, threads, plain=plain, extra_s=extra_s)
         if case in MINIBATCH_CASES:
             cells = measure_minibatches(bench, absent)
         else:

@@ -24,7 +24,7 @@ from bench.comparison.cases import (
 from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
-from bench.comparison.rounds import Epochs, Round, one_more, quietest, time_round
+from bench.comparison.rounds import EXTRA_S, Epochs, Round, one_more, quietest, time_round
 from jhgnn.huge_pages import wanted_environment
 from jhgnn.recipe import to_toml
 from jhgnn.step_memory import kept_by_environment
@@ -94,11 +94,22 @@ class Clock:
 class Bench:
     """One case with its files; cases of one large data set share its graph.
 
-    Peers get our commands' memory settings; `plain` starts them as their users do.
+    Peers get our commands' memory settings; `plain` starts them as their users do. `extra_s` is the time for rounds
+    that repeat disturbed ones.
     """
 
-    def __init__(self, case: Case, folder: Path, clock: Clock, threads: int, *, plain: bool = False) -> None:
-        self.case, self.clock, self.threads, self.plain = case, clock, threads, plain
+    def __init__(
+        self,
+        case: Case,
+        folder: Path,
+        clock: Clock,
+        threads: int,
+        *,
+        plain: bool = False,
+        extra_s: float = EXTRA_S,
+    ) -> None:
+        self.case, self.clock, self.threads = case, clock, threads
+        self.plain, self.extra_s = plain, extra_s
         shared = case in MINIBATCH_CASES
         sharing = MINIBATCH_CASES if shared else (case,)
         key = zlib.crc32("".join(to_toml(recipe(each)) for each in sharing).encode())  # another recipe, another folder
@@ -239,7 +250,7 @@ class Bench:
         """As many rounds as wanted, fewer where the budget ends, more where the machine was disturbed."""
         done: list[Round] = []
         start_s, planned_s = time.monotonic(), 0.0
-        while one_more(done, wanted, time.monotonic() - start_s - planned_s):
+        while one_more(done, wanted, self.extra_s - (time.monotonic() - start_s - planned_s)):
             if len(done) >= LEAST_EPOCHS and self.clock.left_s < 30:
                 break
             done.append(time_round(run_round, self.threads))

@@ -14,7 +14,7 @@ QUIET_SHARE = 0.01
 """Of the processors' time; a round from which more was stolen is repeated while `EXTRA_S` last."""
 
 EXTRA_S = 30.0
-"""For repeated rounds, a case."""
+"""For repeated rounds, a case; a quick run has no time for them."""
 
 Epochs = list[dict[str, float]]
 _STAT = Path("/proc/stat")
@@ -47,10 +47,10 @@ def time_round(
     return Round(found, (stolen() - stolen_before_s) / max(wall_s * threads, 1e-9))
 
 
-def one_more(done: list[Round], wanted: int, extra_s: float) -> bool:
-    """Whether another round is worth its time: fewer than `wanted` were quiet, and `EXTRA_S` are not spent."""
+def one_more(done: list[Round], wanted: int, extra_left_s: float) -> bool:
+    """Whether another round is worth its time: fewer than `wanted` were quiet, and time is left for more than those."""
     quiet = sum(each.stolen_share <= QUIET_SHARE for each in done)
-    return len(done) < wanted or (quiet < wanted and extra_s < EXTRA_S)
+    return len(done) < wanted or (quiet < wanted and extra_left_s > 0)
 
 
 def quietest(done: list[Round], wanted: int) -> list[Round]:

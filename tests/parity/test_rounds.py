@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.comparison import rounds
-from bench.comparison.rounds import EXTRA_S, QUIET_SHARE, Round, one_more, quietest, stolen_s, time_round
+from bench.comparison.rounds import QUIET_SHARE, Round, one_more, quietest, stolen_s, time_round
 
 
 def disturbed(*shares: float) -> list[Round]:
@@ -35,19 +35,21 @@ def test_the_share_is_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "extra_s", "goes_on"),
+    ("shares", "extra_left_s", "goes_on"),
     [
         ((), 0.0, True),
         ((0.0, 0.0), 0.0, True),  # fewer than wanted
-        ((0.5, 0.5), 2 * EXTRA_S, True),  # the wanted ones are run whatever they take
-        ((0.0, QUIET_SHARE, 0.0), 0.0, False),
-        ((0.0, 2 * QUIET_SHARE, 0.0), 0.0, True),
-        ((0.0, 2 * QUIET_SHARE, 0.0), EXTRA_S, False),
-        ((0.0, 2 * QUIET_SHARE, 0.0, 0.0), 1.0, False),
+        ((0.5, 0.5), -60.0, True),  # the wanted ones are run whatever they take
+        ((0.0, QUIET_SHARE, 0.0), 30.0, False),
+        ((0.0, 2 * QUIET_SHARE, 0.0), 30.0, True),
+        ((0.0, 2 * QUIET_SHARE, 0.0), 0.0, False),
+        ((0.0, 2 * QUIET_SHARE, 0.0, 0.0), 30.0, False),
     ],
 )
-def test_disturbed_rounds_are_repeated_for_a_while(shares: tuple[float, ...], extra_s: float, goes_on: bool) -> None:
-    assert one_more(disturbed(*shares), 3, extra_s) is goes_on
+def test_disturbed_rounds_are_repeated_for_a_while(
+    shares: tuple[float, ...], extra_left_s: float, goes_on: bool
+) -> None:
+    assert one_more(disturbed(*shares), 3, extra_left_s) is goes_on
 
 
 def test_the_quietest_count() -> None:
