@@ -65,7 +65,7 @@ class Peers:
         (folder / "sizes.json").write_text(json.dumps([graph.num_sources, graph.num_targets]))
         self.ask(load=str(folder))
 
-    def ask(self, **request: object) -> dict[str, Any]:
+    def ask(self, **request: object) -> Any:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -76,13 +76,12 @@ class Peers:
         self._process.stdin.close()
         self._process.wait(60)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise SystemExit(f"error: the peers' process ended with status {self._process.wait(60)}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
 
 @dataclasses.dataclass
@@ -112,14 +111,9 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Contender:
 
 
 def peer(peers: Peers, name: str, op: str, backward: bool) -> Contender:
-    facts: dict[str, object] = {}
-
-    def run() -> float:
-        answer = peers.ask(peer=name, op=op, backward=backward)
-        facts["peak_mib"] = round(answer["peak_bytes"] / 2**20, 1)
-        return float(answer["seconds"])
-
-    return Contender(run, facts)
+    request = {"peer": name, "op": op, "backward": backward}
+    peak = peers.ask(**request, peak=True)
+    return Contender(lambda: float(peers.ask(**request)), {"peak_mib": round(peak / 2**20, 1)})
 
 
 def measure(contenders: dict[str, Contender], rounds: int, budget_s: float) -> dict[str, dict[str, object]]:

@@ -1,10 +1,13 @@
 """DGL's and PyG's kernels in a process of their own, for `bench.ops`: JSON requests on stdin, one answer a line.
 
-{"load": FOLDER} reads `src.npy`, `dst.npy` and sizes; {"run": KIND, "op": OP, "backward": BOOL} times one call.
+{"load": FOLDER} reads `src.npy`, `dst.npy` and sizes; {"peer": PEER, "op": OP, "backward": BOOL} times one call, and
+with "peak": true tells its memory instead.
 Runs with the interpreter of the peers' environment.
 """
 # ruff: noqa: E402 -- DGL reads its back end from the environment when it is imported
 
+import ctypes
+import gc
 import json
 import os
 import sys
@@ -60,6 +63,7 @@ class Case:
         return self.pyg_mean((self.x, self.x_dst), self.edge_index, size=(self.num_src, self.num_dst))
 
     def time(self, peer: str, op: str, backward: bool) -> float:
+        """Seconds of one call."""
         self.x.grad = self.x_dst.grad = None
         start = time.perf_counter()
         if backward:
@@ -69,19 +73,21 @@ class Case:
                 self.call(peer, op)
         return time.perf_counter() - start
 
+    def peak_bytes(self, peer: str, op: str, backward: bool) -> int:
+        """What one call adds to the process; what earlier calls left to the allocator is given back first."""
+        gc.collect()
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # VmHWM counts anew
+        before = status_kib("VmRSS")
+        self.time(peer, op, backward)
+        return 1024 * max(0, status_kib("VmHWM") - before)
+
 
 def status_kib(key: str) -> int:
     """A field of this process's status, in KiB."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith(key))
-
-
-def timed_with_peak(case: Case, peer: str, op: str, backward: bool) -> dict[str, float]:
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # VmHWM counts anew
-    before = status_kib("VmRSS")
-    seconds = case.time(peer, op, backward)
-    return {"seconds": seconds, "peak_bytes": 1024 * max(0, status_kib("VmHWM") - before)}
 
 
 def main() -> None:
@@ -97,7 +103,8 @@ def main() -> None:
             print(json.dumps({}), flush=True)
         else:
             assert case is not None
-            print(json.dumps(timed_with_peak(case, request["peer"], request["op"], request["backward"])), flush=True)
+            measure = case.peak_bytes if request.get("peak") else case.time
+            print(json.dumps(measure(request["peer"], request["op"], request["backward"])), flush=True)
 
 
 if __name__ == "__main__":
