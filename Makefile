@@ -34,8 +34,9 @@ format: $(VENV)/.installed ## Format and fix what can be fixed.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+compare: STARTED := $(shell date +%s)
 compare: $(VENV)/.installed ## Compare with DGL and PyG, which it installs in .venv-peers (40 minutes; ARGS=--quick: 8).
-	$(BIN)/python -m bench.compare $(ARGS)
+	$(BIN)/python -m bench.compare --started $(STARTED) $(ARGS)
 
 clean: ## Remove the environment and what was built; runs stay.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
 ROOT = Path(__file__).parents[2]
 SMALL = [
     "--data.preset=acm",
@@ -109,17 +111,27 @@ def test_a_process_that_compiles_longer_than_gloo_waits_is_waited_for(tmp_path):
     finish(*start_two(tmp_path / "run", "--training.epochs=1", program=["-c", SLOW_TO_COMPILE]))
 
 
+def newest_checkpoint(folder: Path) -> int:
+    """The epoch of the last whole checkpoint; 0 where there is none."""
+    whole = folder.glob("checkpoints/epoch-*/digests.json")
+    return max((int(path.parent.name.removeprefix("epoch-")) for path in whole), default=0)
+
+
+def wait_for_checkpoint_after(folder: Path, epoch: int, running: Sequence[subprocess.Popen]) -> None:
+    deadline = time.monotonic() + 300
+    while newest_checkpoint(folder) <= epoch:
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in running), running[0].communicate()
+        time.sleep(0.1)
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_and_survive_a_death(tmp_path):
-    options = ("--training.epochs=60", "--training.checkpoint_every_s=0.5")
+    options = ("--training.epochs=30", "--training.checkpoint_every_s=0.5")
     alone, together = tmp_path / "alone", tmp_path / "together"
     finish(start(alone, *options))
     pair = start_two(together, *options)
-    deadline = time.monotonic() + 300
-    while not list(together.glob("checkpoints/*/digests.json")):
-        assert time.monotonic() < deadline
-        assert all(process.poll() is None for process in pair), pair[0].communicate()
-        time.sleep(0.1)
+    wait_for_checkpoint_after(together, 0, pair)
     pair[1].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     error = pair[0].communicate(timeout=60)[1]
@@ -129,12 +141,12 @@ def test_two_processes_train_as_one_and_survive_a_death(tmp_path):
     pair[1].communicate()
     # Resumed by two, stopped again, finished by one: the device count may change.
     pair = start_two(together, *options, "--resume")
-    time.sleep(20)
+    wait_for_checkpoint_after(together, newest_checkpoint(together), pair)
     pair[1].send_signal(signal.SIGTERM)
     for process in pair:
         process.communicate(timeout=120)
     finish(start(together, *options, "--resume"))
     expected, found = (json.loads((folder / "summary.json").read_text()) for folder in (alone, together))
-    assert found["epochs"] == expected["epochs"] == 60
+    assert found["epochs"] == expected["epochs"] == 30
     assert found["test_loss"] == pytest.approx(expected["test_loss"], abs=1e-3)
     assert found["test_micro_f1"] == pytest.approx(expected["test_micro_f1"], abs=0.01)
