@@ -282,6 +282,7 @@ def test_lack_of_memory_is_one_line_with_ways_out(error, tmp_path, academic_path
     assert "training.memory_budget" in message
 
 
+@pytest.mark.slow
 def test_impossible_budget_is_one_line_with_the_smallest_possible_one(tmp_path, academic_path, capsys):
     command = train_arguments(academic_path, tmp_path / "run", "--training.epochs", "2", model="han")
     assert main([*command, "--training.memory_budget", "1KB"]) == 2

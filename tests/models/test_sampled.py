@@ -80,7 +80,8 @@ def test_a_part_of_the_targets_gets_its_full_batch_rows(case):
     full, params = built(graph, config)
     seeds = np.array([7, 39, 0, 12, -1, -1], np.int32)
     problem, inputs = sampled(graph, config, seeds)
-    expected = apply_model(model_structure(config.model, full.spec), params, full.inputs, jnp.uint32(3)).logits
-    structure = model_structure(config.model, problem.spec)
-    found = apply_model(structure, on_rows(params, inputs), inputs, jnp.uint32(3)).logits
+    whole, structure = (model_structure(config.model, each.spec) for each in (full, problem))
+    seed = jnp.uint32(3)
+    expected = jax.jit(lambda params: apply_model(whole, params, full.inputs, seed).logits)(params)
+    found = jax.jit(lambda params: apply_model(structure, on_rows(params, inputs), inputs, seed).logits)(params)
     np.testing.assert_allclose(found[:4], expected[seeds[:4]], **TOLERANCE)

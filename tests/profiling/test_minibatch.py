@@ -48,6 +48,7 @@ def test_batches_in_turn_are_host_time(tmp_path):
     assert "GATHER" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_batches_ahead_are_host_time_or_hidden(tmp_path):
     profile = profiled(recipe(side="host", prefetch_threads=1), tmp_path / "p")
     check(profile)

@@ -18,10 +18,9 @@ from jhgnn.training.minibatch_problem import plan_minibatches
 from jhgnn.training.minibatch_programs import compile_minibatches
 from jhgnn.training.objective import count, scores
 from jhgnn.training.reporting import Say
-from jhgnn.training.state import init_params, model_structure
-from jhgnn.training.step import apply_model
+from jhgnn.training.state import init_params
 from tests.models.heterographs import academic
-from tests.models.test_models import built
+from tests.models.test_models import built, forward
 from tests.training.minibatches import recipe
 
 
@@ -85,7 +84,7 @@ def test_layerwise_inference_is_the_full_batch_forward_pass(name, monkeypatch):
     graph, config = academic(), recipe(name)
     full, params = built(graph, config)
     problem = plan_minibatches(graph, config)
-    expected = apply_model(model_structure(config.model, full.spec), params, full.inputs).embeddings
+    expected = forward(full, config, params).embeddings
     found = layerwise_embeddings(problem, config, params)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -93,8 +92,7 @@ def test_layerwise_inference_is_the_full_batch_forward_pass(name, monkeypatch):
 def test_layerwise_scores_and_predictions_are_the_full_batchs(trained):
     config, problem, programs, _, outcome = trained
     full, _ = built(academic(), config)
-    structure = model_structure(config.model, full.spec)
-    logits = apply_model(structure, outcome.params, full.inputs).logits
+    logits = forward(full, config, outcome.params).logits
     found = layerwise_scores(problem, programs, config, outcome.params, ("val", "test"))
     for split in ("val", "test"):
         expected = scores(count(logits, full.labels, full.splits[split]), full.split_size(split))
@@ -115,7 +113,7 @@ def test_han_predicts_on_drawn_neighbours():
 def test_han_predicts_over_all_neighbours_of_built_metapaths():
     graph, config = academic(), recipe("han", sampling={"batch_size": 8})
     full, params = built(graph, config)
-    expected = apply_model(model_structure(config.model, full.spec), params, full.inputs)
+    expected = forward(full, config, params)
     found = predict_minibatches(plan_minibatches(graph, config), config, params)
     np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.embeddings, expected.embeddings, rtol=1e-4, atol=1e-5)

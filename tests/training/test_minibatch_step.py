@@ -8,10 +8,10 @@ import pytest
 
 from jhgnn.training.lazy_rows import TouchedRows, gather, merge_devices, scatter, tables_of
 from jhgnn.training.objective import mean_loss
-from jhgnn.training.state import init_params, model_structure
-from jhgnn.training.step import apply_model, dropout_seed
+from jhgnn.training.state import init_params
+from jhgnn.training.step import dropout_seed
 from tests.models.heterographs import academic
-from tests.models.test_models import built
+from tests.models.test_models import built, forward
 from tests.training.minibatches import compiled, recipe, steps
 
 TOLERANCE = {"rtol": 0, "atol": 1e-6}  # float32 sums in another order, after 20 updates
@@ -56,8 +56,7 @@ def test_a_batch_of_all_with_all_neighbours_is_the_full_batch_step():
     full, _ = built(graph, config)
     before = state._replace(step=state.step - 1)
     params = init_params(config.model, full.spec, 1)
-    structure = model_structure(config.model, full.spec)
-    output = apply_model(structure, params, full.inputs, dropout_seed(before))
+    output = forward(full, config, params, dropout_seed(before))
     expected = mean_loss(output.logits[full.splits["train"]], full.labels[full.splits["train"]])
     np.testing.assert_allclose(report.loss, expected, rtol=1e-5)
     assert int(report.num_targets) == 20
