@@ -98,6 +98,7 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, graph_path):
     assert timeless[0] == timeless[1]
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_mid_epoch_resumes_bitwise(tmp_path, graph_path, monkeypatch):
     import signal
 

@@ -56,6 +56,7 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(model, tmp_path, academic_
     same_runs(tmp_path / "whole", tmp_path / "halves")
 
 
+@pytest.mark.slow
 def test_patience_counts_on_across_a_resume(tmp_path, academic_path):
     more = ("--training.patience", "6", "--training.learning_rate", "0.1")
     arguments = train_arguments(academic_path, tmp_path / "whole", *more)
@@ -75,6 +76,7 @@ def test_run_knows_its_recipe_on_resume(tmp_path, academic_path):
     same_runs(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_metrics_after_the_checkpoint_and_a_line_cut_short_are_written_again(tmp_path, academic_path):
     """What a kill leaves: metrics ahead of the checkpoint, half a line, half a checkpoint, a temporary file."""
     run, whole = tmp_path / "run", tmp_path / "whole"
@@ -93,6 +95,7 @@ def test_metrics_after_the_checkpoint_and_a_line_cut_short_are_written_again(tmp
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["epoch-00000008"]
 
 
+@pytest.mark.slow
 def test_run_killed_before_its_first_checkpoint_starts_again(tmp_path, academic_path):
     arguments = train_arguments(academic_path, tmp_path / "run", "--training.epochs", "3")
     assert main(arguments) == 0

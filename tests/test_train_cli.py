@@ -102,6 +102,7 @@ def test_same_seed_is_the_same_bit_for_bit(tmp_path, academic_path):
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 def test_several_seeds_give_mean_and_deviation(tmp_path, academic_path, capsys):
     run = tmp_path / "run"
     arguments = train_arguments(academic_path, run, "--training.epochs", "5")

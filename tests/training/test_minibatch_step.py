@@ -128,6 +128,7 @@ def test_rows_that_several_devices_touch_are_summed_once():
         assert not rows[own < 0].any()
 
 
+@pytest.mark.slow
 def test_a_batch_that_overflows_on_the_device_changes_nothing_and_says_so():
     config = recipe(sampling={"side": "device"})
     problem, programs = compiled(academic(), config, slots={"paper": 9, "author": 2})
