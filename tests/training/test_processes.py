@@ -111,15 +111,14 @@ def test_a_process_that_compiles_longer_than_gloo_waits_is_waited_for(tmp_path):
     finish(*start_two(tmp_path / "run", "--training.epochs=1", program=["-c", SLOW_TO_COMPILE]))
 
 
-def newest_checkpoint(folder: Path) -> int:
-    """The epoch of the last whole checkpoint; 0 where there is none."""
-    whole = folder.glob("checkpoints/epoch-*/digests.json")
-    return max((int(path.parent.name.removeprefix("epoch-")) for path in whole), default=0)
+def newest_checkpoint(folder: Path) -> str:
+    """The name of the last whole checkpoint, which sorts as they were written; empty where there is none."""
+    return max((path.parent.name for path in folder.glob("checkpoints/epoch-*/digests.json")), default="")
 
 
-def wait_for_checkpoint_after(folder: Path, epoch: int, running: Sequence[subprocess.Popen]) -> None:
+def wait_for_checkpoint_after(folder: Path, name: str, running: Sequence[subprocess.Popen]) -> None:
     deadline = time.monotonic() + 300
-    while newest_checkpoint(folder) <= epoch:
+    while newest_checkpoint(folder) <= name:
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in running), running[0].communicate()
         time.sleep(0.1)
@@ -131,7 +130,7 @@ def test_two_processes_train_as_one_and_survive_a_death(tmp_path):
     alone, together = tmp_path / "alone", tmp_path / "together"
     finish(start(alone, *options))
     pair = start_two(together, *options)
-    wait_for_checkpoint_after(together, 0, pair)
+    wait_for_checkpoint_after(together, "", pair)
     pair[1].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     error = pair[0].communicate(timeout=60)[1]
