@@ -34,9 +34,12 @@ def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], pla
     cells: Cells = {name: each for name, each in data["cells"].items() if name not in sampled}
     minibatches: Cells = {name: each for name, each in data["cells"].items() if name in sampled}
     described = data["machine"]
+    commit = f"commit {data['commit']}"
+    if data.get("resumed_at"):
+        commit += f", resumed at {', '.join(data['resumed_at'])}"
     notes = [
-        f"From `{source}`: {described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB; commit"
-        f" {data['commit']}; load average {described['load_average_at_start']} at the start;"
+        f"From `{source}`: {described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB;"
+        f" {commit}; load average {described['load_average_at_start']} at the start;"
         f" {'a quick run' if data['settings']['quick'] else 'a whole run'}{'' if data['complete'] else ', unfinished'}."
     ]
     notes += [f"{COLUMNS[peer]} is missing: {why}." for peer, why in data["missing"].items() if why]

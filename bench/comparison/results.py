@@ -26,7 +26,11 @@ class Results:
         load, so figures of earlier runs stay until they are measured again.
         """
         resumes = not fresh and not self.data.get("complete", True) and self.data.get("settings") == header["settings"]
-        if not resumes:
+        if resumes:
+            commits = self.data.setdefault("resumed_at", [])
+            if header["commit"] not in (self.data["commit"], *commits):
+                commits.append(header["commit"])
+        else:
             previous = self.data.get("cells") if self.data.get("complete") else self.data.get("previous")
             kept = {key: self.data[key] for key in ("accuracy", "parity") if key in self.data}
             self.data = header | {"cells": {}, "complete": False} | kept

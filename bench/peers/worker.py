@@ -44,6 +44,7 @@ def open_case(framework: str, folder: str, settings: dict[str, Any], threads: in
     state.graph, state.settings = read_graph(Path(folder)), settings
     fitting = [name for name, variant in state.variants.items() if applicable(variant, state.graph)]
     features = {name: state.variants[name].features for name in fitting}
+    other_models = [name for name in fitting if state.variants[name].definition is None]
     if settings.get("batch_size"):
         fitting, features = list(MINIBATCH_VARIANTS), dict.fromkeys(MINIBATCH_VARIANTS, "dense")
     versions = {"torch": torch.__version__}
@@ -54,6 +55,7 @@ def open_case(framework: str, folder: str, settings: dict[str, Any], threads: in
         "read_s": time.perf_counter() - start,
         "variants": fitting,
         "features": features,
+        "other_models": other_models,
         "versions": versions,
         "device": device,
     }

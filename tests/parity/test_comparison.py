@@ -67,7 +67,9 @@ def test_an_interrupted_run_resumes_and_a_complete_one_becomes_the_previous(tmp_
     first.data["cells"]["han-acm"] = {"jhgnn": {"epoch_ms": 1.0, "spread": 0.0}}
     first.save()
     second = Results(path)
-    assert second.begin(HEADER, fresh=False)
+    assert second.begin(HEADER | {"commit": "2222222"}, fresh=False)
+    assert second.begin(HEADER | {"commit": "2222222"}, fresh=False)
+    assert (second.data["commit"], second.data["resumed_at"]) == ("", ["2222222"])
     assert "han-acm" in second.data["cells"]
     second.data["complete"] = True
     second.save()
@@ -373,6 +375,29 @@ def test_a_plain_process_has_its_users_environment(plain, tmp_path, monkeypatch)
     bench.start("dgl")
     assert started["OMP_NUM_THREADS"] == "2"
     assert ("glibc.malloc.trim_threshold" in started.get("GLIBC_TUNABLES", "")) != plain
+
+
+def test_accuracy_of_a_variant_that_is_another_model_takes_the_default_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
+    monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
+    bench = measure.Bench(measure.Case("rgat", "acm"), tmp_path, measure.Clock(60), 1)
+    built = []
+
+    class Peer:
+        def ask(self, name, **request):
+            if name == "build":
+                built.append(request["variant"])
+            return {"test_micro_f1": 0.9}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(bench, "start", lambda framework: (Peer(), {"other_models": ["RGATConv"]}))
+    monkeypatch.setattr(bench, "_first_weights", lambda seed: {"default": "0.npz"})
+    default = measure.DEFAULT_VARIANTS["pyg", "rgat"]
+    assert bench.accuracy("pyg", "RGATConv", 0)["variant"] == default
+    assert bench.accuracy("pyg", "HeteroConv(GATConv), edge_index", 0)["variant"] == "HeteroConv(GATConv), edge_index"
+    assert built == [default, "HeteroConv(GATConv), edge_index"]
 
 
 @pytest.mark.parametrize("model", ["rgcn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("han", "rgat"))])
