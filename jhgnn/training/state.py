@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from jhgnn import random_keys
 from jhgnn.config import ModelConfig
 from jhgnn.models import MODELS
 from jhgnn.models.inputs import GraphSpec
@@ -44,17 +45,17 @@ def abstract_params(config: ModelConfig, spec: GraphSpec) -> Params:
 
 def structure_of(build: Builder) -> nnx.GraphDef:
     """`model_structure` of any module that `build` makes from `nnx.Rngs`."""
-    return nnx.split(nnx.eval_shape(lambda: build(_rngs(jax.random.key(0, impl="rbg")))))[0]
+    return nnx.split(nnx.eval_shape(lambda: build(_rngs(random_keys.key(0)))))[0]
 
 
 def random_params(build: Builder, seed: int) -> Params:
     """`init_params` of any module."""
-    return jax.jit(functools.partial(_params, build))(jax.random.key(seed, impl="rbg"))
+    return jax.jit(functools.partial(_params, build))(random_keys.key(seed))
 
 
 def shapes_of(build: Builder) -> Params:
     """`abstract_params` of any module."""
-    return jax.eval_shape(functools.partial(_params, build), jax.random.key(0, impl="rbg"))
+    return jax.eval_shape(functools.partial(_params, build), random_keys.key(0))
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
