@@ -27,6 +27,9 @@ from tests.models.heterographs import academic
 TOLERANCE = 2e-5
 """Relative; float32 sums over at most a few dozen terms against float64."""
 
+CONTROLS = ("gcn", "gat")
+EVERY_MODEL = [pytest.param(name, marks=pytest.mark.slow) if name in CONTROLS else name for name in MODELS]
+
 
 def configured(**model) -> Config:
     config = Config()
@@ -322,7 +325,7 @@ def permuted(graph: HeteroGraph, order: np.ndarray) -> HeteroGraph:
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_relabelling_nodes_permutes_the_output(name):
     graph, config = academic(), configured(name=name)
     order = np.random.default_rng(3).permutation(40)
@@ -332,7 +335,7 @@ def test_relabelling_nodes_permutes_the_output(name):
     np.testing.assert_allclose(forward(renamed, config, params).logits, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_dropout_needs_a_seed_and_repeats_with_it(name):
     config = configured(name=name, layers=2, feature_dropout=0.3, attention_dropout=0.3, dropout=0.3)
     problem, params = built(academic(), config)
@@ -345,7 +348,7 @@ def test_dropout_needs_a_seed_and_repeats_with_it(name):
     assert not np.allclose(first, plain)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_bfloat16_stays_close_and_finite(name):
     problem, params = built(academic(), configured(name=name))
     expected = np.asarray(forward(problem, configured(name=name), params).logits)
@@ -355,7 +358,7 @@ def test_bfloat16_stays_close_and_finite(name):
     np.testing.assert_allclose(out.logits, expected, atol=0.06 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_options_run_and_every_parameter_gets_a_gradient(name):
     config = configured(name=name, residual=True, layer_norm=True, layers=2, activation="gelu", heads=1)
     problem, params = built(academic(), config)
@@ -370,7 +373,7 @@ def test_options_run_and_every_parameter_gets_a_gradient(name):
     assert dead == []
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_named_scopes_carry_the_stages_forward_and_backward(name):
     config = configured(name=name)
     problem, params = built(academic(), config)
