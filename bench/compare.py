@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import CASES, MINIBATCH_CASES, PRESETS, ROOT, Case, is_real
+from bench.comparison.cases import MINIBATCH_CASES, PRESETS, ROOT, TIMED, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
 from bench.comparison.measure import (
     COLD_LIMIT_S,
@@ -78,7 +78,7 @@ def main() -> int:
     if options.check:
         return check(results, options.against)
     if not options.tables:
-        known = CASES if options.quick else (*CASES, *MINIBATCH_CASES)
+        known = TIMED if options.quick else (*TIMED, *MINIBATCH_CASES)
         unknown = set(options.cases or ()) - {case.name for case in known}
         if unknown:
             names = ", ".join(case.name for case in known)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import MINIBATCH_CASES, MODELS
+from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS
 from bench.comparison.lines import user_lines
 from bench.comparison.measure import PEERS
 
@@ -30,9 +30,10 @@ def write_tables(
 
 def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], plain_source: str) -> list[str]:
     """Markdown of every table."""
-    sampled = {case.name for case in MINIBATCH_CASES}
-    cells: Cells = {name: each for name, each in data["cells"].items() if name not in sampled}
-    minibatches: Cells = {name: each for name, each in data["cells"].items() if name in sampled}
+    cells, minibatches = (
+        {case.name: data["cells"][case.name] for case in kind if case.name in data["cells"]}
+        for kind in (CASES, MINIBATCH_CASES)
+    )
     described = data["machine"]
     commit = f"commit {data['commit']}"
     if data.get("resumed_at"):
@@ -256,7 +257,7 @@ def draw_plot(data: Mapping[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    cases = [name for name in data["cells"] if name not in {case.name for case in MINIBATCH_CASES}]
+    cases = [case.name for case in CASES if case.name in data["cells"]]
     if not cases:
         return
     figure, axis = plt.subplots(figsize=(10, 3.8), layout="constrained")
