@@ -14,6 +14,7 @@ from jhgnn.train import main
 from jhgnn.training.checkpoint import CheckpointStore
 from tests.commands import QUIET, the_error, train_arguments
 from tests.models.heterographs import academic
+from tests.models.test_models import EVERY_MODEL
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
 
@@ -54,7 +55,7 @@ def best_params(folder: Path) -> dict[str, bytes]:
     return {name: np.asarray(leaf).tobytes() for name, leaf in param_names(jax.device_get(loaded)).items()}
 
 
-@pytest.mark.parametrize("model", ["han", "rgcn", "rgat", "gcn", "gat"])
+@pytest.mark.parametrize("model", EVERY_MODEL)
 def test_every_model_trains_and_leaves_a_whole_run_folder(model, tmp_path, academic_path, capsys):
     run = tmp_path / "run"
     arguments = train_arguments(academic_path, run, "--training.epochs", "40", "--model.dropout", "0", model=model)

@@ -185,7 +185,11 @@ def test_forward_is_the_definition(options):
     np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("options", [{}, {"bases": 2}, {"blocks": 4}, {"self_loop": False}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"blocks": 4}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({"bases": 2}, {"self_loop": False}))],
+    ids=str,
+)
 def test_rgcn_aggregates_and_projects_in_either_order(options, monkeypatch):
     graph, config = academic(), configured(name="rgcn", layers=3, **options)
     problem, params = built(graph, config)
@@ -226,10 +230,10 @@ def citing(graph: HeteroGraph) -> HeteroGraph:
     "options",
     [
         {"name": "rgat", "layers": 2},
-        {"name": "rgat", "layers": 2, "self_loop": False},
+        pytest.param({"name": "rgat", "layers": 2, "self_loop": False}, marks=pytest.mark.slow),
         {"name": "han", "metapaths": ("PAP", "PSP")},
         {"name": "han", "metapaths": ("PAP", "PSP"), "shared_projection": True},
-        {"name": "han", "metapaths": ("PAP", "PSP"), "projection_bias": True},
+        pytest.param({"name": "han", "metapaths": ("PAP", "PSP"), "projection_bias": True}, marks=pytest.mark.slow),
         {"name": "han", "metapaths": ("PAP", "PSP"), "projection_bias": True, "shared_projection": True},
     ],
     ids=lambda options: "-".join(str(value) for value in options.values() if not isinstance(value, tuple)),

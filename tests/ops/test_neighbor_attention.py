@@ -217,7 +217,9 @@ def test_all_implementations_drop_the_same_edges() -> None:
         np.testing.assert_array_equal(mask, masks["segment"], err_msg=name)
 
 
-@implementations
+@pytest.mark.parametrize(
+    "implementation", ["native", *(pytest.param(n, marks=pytest.mark.slow) for n in ("dense", "segment"))]
+)
 def test_jit_and_checkpoint_change_nothing(implementation: str) -> None:
     graph, arrays = placed(GRAPHS["bipartite"]), tuple(map(jnp.asarray, inputs(GRAPHS["bipartite"], 2, 4)))
     plain = _op(graph, jnp.uint32(4), implementation, 0.2, 0.3)

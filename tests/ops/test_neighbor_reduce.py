@@ -66,7 +66,7 @@ def test_native_covers_any_width(op: str, width: int, dtype: jnp.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("width", [48, 64, 144])
+@pytest.mark.parametrize("width", [48, 64, pytest.param(144, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("op", sorted(OPS))
 def test_native_in_tiles_of_columns(op: str, width: int, dtype: jnp.dtype) -> None:
     x, cotangent = (jnp.asarray(array, dtype) for array in inputs(GRAPHS["tiled"], width))

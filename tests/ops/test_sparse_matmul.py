@@ -67,7 +67,9 @@ def test_native_covers_any_width(width: int) -> None:
     check(MATRICES["random"], width, "native", jnp.bfloat16, tolerances.BFLOAT16)
 
 
-@pytest.mark.parametrize("width", [127, 128, 129, 130, 192, 224, 513])
+@pytest.mark.parametrize(
+    "width", [127, 128, 129, *(pytest.param(n, marks=pytest.mark.slow) for n in (130, 192)), 224, 513]
+)
 @pytest.mark.parametrize("shape", [(90, 70), (3, 20_000), (20_000, 2)])
 def test_native_in_strips_of_columns(shape: tuple[int, int], width: int) -> None:
     """Rows that are read 32 times and more, so that wide ones are summed strip by strip; hubs in pieces as well."""

@@ -37,6 +37,7 @@ def test_a_live_trace_is_attributed_and_adds_up(live):
     assert profile["run"]["rows"] == "all: han computes all rows"
 
 
+@pytest.mark.slow
 def test_twice_the_work_in_na_moves_na_and_nothing_else(live, tmp_path):
     def twice(graph, z, *arguments, **options):
         first = neighbor_attention(graph, z, *arguments, **options)

@@ -62,7 +62,9 @@ def seeds_for(plan: SamplingPlan, seeds: dict[str, np.ndarray]) -> dict[str, np.
     return {name: offered[name] for name in targets}
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("number", "wide") else name for name in PLANS]
+)
 def test_host_and_device_equal_the_reference(name: str, graph, seeds) -> None:
     plan = PLANS[name](graph)
     seeds = seeds_for(plan, seeds)
