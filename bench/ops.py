@@ -47,8 +47,7 @@ class Peers:
 
     def __init__(self, python: Path, threads: int) -> None:
         environment = dict(os.environ) | {"OMP_NUM_THREADS": str(threads), "DGLBACKEND": "pytorch"}
-        tunables = (os.environ.get("GLIBC_TUNABLES"), kept_by_environment())
-        environment["GLIBC_TUNABLES"] = ":".join(filter(None, tunables))
+        environment |= kept_by_environment(environment)
         self._process = subprocess.Popen(
             [python, ROOT / "bench" / "ops_peers.py", str(threads)],
             stdin=subprocess.PIPE,

@@ -8,8 +8,11 @@ program's memory has to be allocated by the thread that calls it.
 
 import ctypes
 import os
+from collections.abc import Mapping
 
 import jax
+
+from jhgnn.huge_pages import TUNABLES
 
 SWITCH = "JHGNN_KEEP_STEP_MEMORY"
 MAPPED_BYTES = 1 << 30
@@ -34,8 +37,9 @@ def keep_step_memory() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
-def kept_by_environment() -> str:
-    """What `GLIBC_TUNABLES` says to a process that is to keep freed memory from its start; empty if switched off."""
+def kept_by_environment(before: Mapping[str, str]) -> dict[str, str]:
+    """Variables of a process that is to keep freed memory from its start, beside `before`'s; none if switched off."""
     if os.environ.get(SWITCH) == "0":
-        return ""
-    return f"glibc.malloc.mmap_threshold={MAPPED_BYTES}:glibc.malloc.trim_threshold={2**40}"
+        return {}
+    settings = f"glibc.malloc.mmap_threshold={MAPPED_BYTES}:glibc.malloc.trim_threshold={2**40}"
+    return {TUNABLES: ":".join(filter(None, (before.get(TUNABLES), settings)))}

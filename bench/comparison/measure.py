@@ -142,8 +142,7 @@ class Bench:
         else:
             command = [str(peers_python()), "-W", "ignore", "-m", "bench.peers.worker"]
             if not self.plain:
-                tunables = environment.get("GLIBC_TUNABLES") or os.environ.get("GLIBC_TUNABLES")
-                environment["GLIBC_TUNABLES"] = ":".join(filter(None, (tunables, kept_by_environment())))
+                environment |= kept_by_environment(dict(os.environ) | environment)
             environment["PYTHONPATH"] = os.pathsep.join(
                 filter(None, [str(ROOT), os.environ.get("JHGNN_PEERS_PYTHONPATH", "")])
             )
