@@ -1,7 +1,7 @@
 """JAX's random keys on the counter hash, for initial weights.
 
-The same weights on every backend and device count (XLA's own generator promises neither), from a program that compiles
-in less than half of the time: measured on R-GAT's 33 parameters on ACM, 2.3 s against 6.0 s (`docs/decisions.md`).
+The same weights on every backend, which XLA's own generator does not promise, from a program that compiles in less than
+half of the time (`docs/decisions.md`).
 """
 
 import math
@@ -34,10 +34,10 @@ def _split(state: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _random_bits(state: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
-    """Bits of 8, 16 or 32; float64 weights are drawn in float32 and cast.
+    """Unsigned integers of 8, 16 or 32 bits, of any shape; the narrow ones are the low bits of 32.
 
     Raises:
-        NotImplementedError: another width, or over 2**32 numbers in one array.
+        NotImplementedError: another width, as float64 draws need, or over 2**32 numbers in one array.
     """
     size = math.prod(shape)
     if bit_width not in (8, 16, 32) or size > 2**32:
