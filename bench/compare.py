@@ -26,7 +26,8 @@ from bench.comparison.measure import (
     default_variant,
 )
 from bench.comparison.protocol import WorkerError
-from bench.comparison.results import Results, slower
+from bench.comparison.report import check_page, draw_plot, write_tables
+from bench.comparison.results import FileError, Results, slower
 from bench.comparison.rounds import EXTRA_S
 
 QUICK_BUDGET_S, BUDGET_S = 7.6 * 60, 38.5 * 60
@@ -68,11 +69,9 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    if not options.page.is_file():
-        print(f"error: --page {options.page}: not there; need a page with the tables' markers", file=sys.stderr)
-        return 2
     described = machine()
     path = options.output or ROOT / "bench" / "results" / f"compare-{options.machine or slug(described)}.json"
+    check_page(options.page)
     whole, plain = Results(path), Results(path.with_name(f"{path.stem}-plain.json"))
     results = plain if options.plain else whole
     if options.check:
@@ -323,20 +322,24 @@ def fill_accuracy(
 
 def draw(results: Results, plain: Results, page: Path) -> None:
     """Tables and plot of a whole or quick run, and the table of a plain one beside it."""
-    from bench.comparison.report import draw_plot, write_tables
-
-    if not results.data.get("cells"):
+    measured = [each for each in (results, plain) if each.data.get("cells")]
+    if not measured:
         say(f"nothing measured in {os.path.relpath(results.path, ROOT)} yet: no tables drawn")
         return
-    draw_plot(results.data, page.parent / "images" / "comparison-epochs.png")
-    plain_source = os.path.relpath(plain.path, ROOT)
-    write_tables(results.data, page, os.path.relpath(results.path, ROOT), (plain.data, plain_source))
-    say(f"wrote {os.path.relpath(results.path, ROOT)} and {os.path.relpath(page, ROOT)}")
+    if results in measured:
+        draw_plot(results.data, page.parent / "images" / "comparison-epochs.png")
+    source, plain_source = (os.path.relpath(each.path, ROOT) for each in (results, plain))
+    write_tables(results.data, page, source, (plain.data, plain_source))
+    drawn_from = " and ".join(os.path.relpath(each.path, ROOT) for each in measured)
+    say(f"wrote {os.path.relpath(page, ROOT)} from {drawn_from}")
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except FileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
         sys.exit(130)

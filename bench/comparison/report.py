@@ -8,6 +8,7 @@ from typing import Any
 from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS
 from bench.comparison.lines import user_lines
 from bench.comparison.measure import PEERS
+from bench.comparison.results import FileError
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
@@ -15,10 +16,26 @@ Cell = Mapping[str, Any]
 Cells = Mapping[str, Mapping[str, Cell]]
 
 
+def check_page(page: Path) -> None:
+    """Whether tables can be drawn into a page.
+
+    Raises:
+        FileError: it is not there, or lacks the markers in their order.
+    """
+    need = f"need a page with the lines {BEGIN} and {END}, such as docs/comparison.md"
+    if not page.is_file():
+        raise FileError(f"--page {page}: not there; {need}")
+    if END not in page.read_text(encoding="utf-8").partition(BEGIN)[2]:
+        raise FileError(f"--page {page}: lacks the tables' markers; {need}")
+
+
 def write_tables(
     data: Mapping[str, Any], page: Path, source: str, plain: tuple[Mapping[str, Any], str] = ({}, "")
 ) -> None:
-    """Replaces what stands between the page's markers; the rest is written by hand. `plain`: a plain run, its file."""
+    """Replaces what stands between the page's markers; the rest is written by hand.
+
+    `plain`: a plain run and its file; one of the two runs may have no cells, not both.
+    """
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -29,7 +46,9 @@ def write_tables(
 
 
 def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], plain_source: str) -> list[str]:
-    """Markdown of every table."""
+    """Markdown of every table; of the plain one alone where nothing else was measured."""
+    if not data.get("cells"):
+        return [plain_section(plain, plain_source)]
     cells, minibatches = (
         {case.name: data["cells"][case.name] for case in kind if case.name in data["cells"]}
         for kind in (CASES, MINIBATCH_CASES)

@@ -10,14 +10,22 @@ LEAST_NOISE = 0.10
 """A slower median is never flagged below this share, whatever the spread within the runs."""
 
 
+class FileError(ValueError):
+    """A file of the comparison cannot be used; the message says which, why, and what would be right."""
+
+
 class Results:
-    """One JSON file. `cells[CASE][FRAMEWORK]` holds figures; `previous` the cells of the last complete run."""
+    """One JSON file. `cells[CASE][FRAMEWORK]` holds figures; `previous` the cells of the last complete run.
+
+    Raises:
+        FileError: the file is there and is no result.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.data: dict[str, Any] = {}
         if path.exists():
-            self.data = json.loads(path.read_text(encoding="utf-8"))
+            self.data = _read(path)
 
     def begin(self, header: dict[str, Any], *, fresh: bool) -> bool:
         """Starts a run, or resumes one that did not end; whether it resumes.
@@ -57,6 +65,16 @@ class Results:
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         temporary.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
         temporary.replace(self.path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise FileError(f"{path}: not a stored comparison ({error}); move it away to start anew") from error
+    if not isinstance(data, dict) or not isinstance(data.get("cells", {}), dict):
+        raise FileError(f"{path}: not a stored comparison (need an object with cells by case); move it away")
+    return data
 
 
 def spread(values: Sequence[float]) -> float:

@@ -18,8 +18,8 @@ from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
 from bench.comparison.lines import count, user_lines
 from bench.comparison.protocol import Worker, WorkerError
-from bench.comparison.report import BEGIN, END, minibatch_table, write_tables
-from bench.comparison.results import Results, slower, spread
+from bench.comparison.report import BEGIN, END, check_page, minibatch_table, write_tables
+from bench.comparison.results import FileError, Results, slower, spread
 from jhgnn.config import Config
 from jhgnn.recipe import override
 from tests.models.heterographs import academic
@@ -229,6 +229,32 @@ def test_an_unknown_case(tmp_path):
     assert "han-cora: unknown" in done.stderr
 
 
+@pytest.mark.parametrize("text", ['{"cells": {"han-acm"', "[]", '{"cells": 3}'])
+def test_a_broken_result_is_refused(text, tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=r"r\.json: not a stored comparison"):
+        Results(path)
+
+
+@pytest.mark.parametrize("text", [None, "no markers", f"{END}\n{BEGIN}"])
+def test_a_page_without_markers_is_refused(text, tmp_path):
+    page = tmp_path / "page.md"
+    if text is not None:
+        page.write_text(text)
+    with pytest.raises(FileError, match=r"--page .*page\.md: .*need a page with the lines <!--"):
+        check_page(page)
+
+
+def test_a_broken_file_ends_with_one_line_and_stays_as_it_was(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text("{")
+    done = bench_compare("--output", str(path), "--quick")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(f"error: {path}: not a stored comparison")
+    assert path.read_text() == "{"
+
+
 def test_the_budget_counts_what_came_before(tmp_path, monkeypatch, capsys):
     """`make compare` installs first: where that took all the time, the next run measures."""
     monkeypatch.setattr(compare, "create_peers", list)
@@ -354,6 +380,13 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     plain = json.loads((tmp_path / "r-plain.json").read_text())
     assert plain["cells"]["rgcn-acm"].keys() == {"jhgnn", "dgl", "pyg"}
     assert "### Epoch with the peers' processes as their users start them" in page.read_text()
+    (tmp_path / "r.json").unlink()  # a plain run that stands alone has its table as well
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--tables"])
+    assert compare.main() == 0
+    text = page.read_text()
+    assert "### Epoch with the peers' processes as their users start them" in text
+    assert "| rgcn-acm | 1.0" in text
+    assert "### Full-batch epoch" not in text
 
 
 @pytest.mark.parametrize("plain", [False, True])
