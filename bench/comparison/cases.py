@@ -17,7 +17,7 @@ from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.models.relation_plan import plan_layers
 from jhgnn.models.relational import DEFAULT_LAYERS
-from jhgnn.recipe import load_recipe, override
+from jhgnn.recipe import load_recipe
 from jhgnn.training.problem import build_graphs, read_metapaths
 
 ROOT = Path(__file__).parents[2]
@@ -53,12 +53,8 @@ MINIBATCH_CASES = tuple(Case(model, "mag") for model in MODELS)
 
 
 def recipe(case: Case) -> Config:
-    """The repository's own recipe; HAN has none for AIFB and takes R-GAT's, one metapath a relation."""
-    path = ROOT / "configs" / f"{case.model}_{case.dataset}.toml"
-    if not path.exists():
-        config = load_recipe(ROOT / "configs" / f"rgat_{case.dataset}.toml")
-        return override(config, {"model": {"name": case.model, "layers": 1}}, where=case.name)
-    return load_recipe(path)
+    """The repository's own recipe."""
+    return load_recipe(ROOT / "configs" / f"{case.model}_{case.dataset}.toml")
 
 
 def is_real(dataset: str) -> bool:
