@@ -18,7 +18,7 @@ from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
 from bench.comparison.lines import count, user_lines
 from bench.comparison.protocol import Worker, WorkerError
-from bench.comparison.report import BEGIN, END, check_page, minibatch_table, write_tables
+from bench.comparison.report import BEGIN, END, check_page, minibatch_table, target_table, write_tables
 from bench.comparison.results import FileError, Results, slower, spread
 from jhgnn.config import Config
 from jhgnn.recipe import override
@@ -127,6 +127,18 @@ def test_tables_keep_the_text_around_them(tmp_path):
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| han-acm | 2.0 ± 0.2 | 20.0 ± 2.0 | no wheel | 10.0 |" in text
+
+
+def test_the_time_to_a_target_is_of_the_variant_that_trained():
+    run = {"epochs_to_target": 3, "target_f1": 0.8, "variant": "slow"}
+    slow = {"epoch_ms": 500.0, "first_epoch_s": 2.0}
+    cell = {"variant": "quick, another model", "epoch_ms": 1.0, "first_epoch_s": 1.0, "tried": {"slow": slow}}
+    row = "| rgat-aifb | - | - | 3.00 (3 epochs) | 0.80 |"
+    for shown in (cell, slow | {"variant": "slow"}):
+        data = {"accuracy": {"rgat-aifb": {"pyg": {"0": run}}}, "cells": {"rgat-aifb": {"pyg": shown}}}
+        assert row in target_table(data)
+    data["cells"]["rgat-aifb"]["pyg"] = cell | {"tried": {}}
+    assert target_table(data) == ""
 
 
 def test_a_worker_that_hangs_or_dies_is_an_error(tmp_path):
