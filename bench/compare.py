@@ -248,7 +248,7 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
     columns = chosen_columns(case, tried, absent)
     if quick:
         columns = {name: column for name, column in columns.items() if name in COLUMNS}
-    cells = bench.interleave(columns, rounds=3 if quick else 5)
+    cells = bench.time_columns(columns, rounds=3 if quick else 5)
     for name, (framework, _) in columns.items():
         if framework in tried:
             cells[name]["tried"] = tried[framework]

@@ -22,7 +22,7 @@ from bench.comparison.cases import (
     settings,
 )
 from bench.comparison.environment import peers_python
-from bench.comparison.protocol import Worker, WorkerError
+from bench.comparison.protocol import Worker, WorkerError, WorkerKilledError
 from bench.comparison.results import spread
 from bench.comparison.rounds import EXTRA_S, Epochs, Round, one_more, quietest, time_round
 from jhgnn.huge_pages import wanted_environment
@@ -193,6 +193,19 @@ class Bench:
             worker.close()
         return tried
 
+    def time_columns(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
+        """`interleave`; a peer's column that was killed beside the others is timed again beside ours alone.
+
+        Every column is a process that keeps its memory, and Linux kills one of them where all do not fit.
+        """
+        cells = self.interleave(columns, rounds)
+        for name, (framework, _) in columns.items():
+            if cells[name].pop("killed", False) and framework != "jhgnn" and self.clock.left_s > 1.0:
+                again = self.interleave({"jhgnn": columns["jhgnn"], name: columns[name]}, rounds)[name]
+                again.pop("killed", None)
+                cells[name] = again | {"beside_ours_alone": True}
+        return cells
+
     def interleave(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
         """Times columns (name -> framework, variant) in interleaved rounds, and reads their memory at the end.
 
@@ -204,6 +217,8 @@ class Bench:
 
         def drop(name: str, error: WorkerError) -> None:
             cells[name] = {"variant": columns[name][1], "missing": str(error)}
+            if isinstance(error, WorkerKilledError):
+                cells[name]["killed"] = True
             if name in workers:
                 workers.pop(name).close()
 

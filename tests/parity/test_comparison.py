@@ -17,7 +17,7 @@ from bench.comparison.environment import missing, peers_python
 from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
 from bench.comparison.lines import count, user_lines
-from bench.comparison.protocol import Worker, WorkerError
+from bench.comparison.protocol import Worker, WorkerError, WorkerKilledError
 from bench.comparison.report import BEGIN, END, check_page, minibatch_table, target_table, write_tables
 from bench.comparison.results import FileError, Results, slower, spread
 from jhgnn.config import Config
@@ -151,7 +151,7 @@ def test_a_worker_that_hangs_or_dies_is_an_error(tmp_path):
         dead.ask("open", timeout_s=30)
     dead.close()
     killed = Worker([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path, {}, tmp_path / "log")
-    with pytest.raises(WorkerError, match=r"was killed by signal 9; see log$"):
+    with pytest.raises(WorkerKilledError, match=r"was killed by signal 9; see log$"):
         killed.ask("open", timeout_s=30)
     killed.close()
 
@@ -420,6 +420,51 @@ def test_a_plain_process_has_its_users_environment(plain, tmp_path, monkeypatch)
     bench.start("dgl")
     assert started["OMP_NUM_THREADS"] == "2"
     assert ("glibc.malloc.trim_threshold" in started.get("GLIBC_TUNABLES", "")) != plain
+
+
+def test_a_column_that_was_killed_is_timed_again_beside_ours_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
+    monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
+    bench = measure.Bench(measure.Case("han", "acm"), tmp_path, measure.Clock(600), 1)
+    columns = {
+        "jhgnn": ("jhgnn", "auto"),
+        "dgl": ("dgl", "large"),
+        "pyg": ("pyg", "huge"),
+        "pyg-dense": ("pyg", "small"),
+    }
+    running = []
+
+    class Process:
+        """Kills what does not fit, as Linux does; a huge one fits beside ours alone, and a large one never."""
+
+        def __init__(self, framework):
+            self.framework, self.variant = framework, ""
+            running.append(self)
+
+        def ask(self, do, **request):
+            if do == "build":
+                self.variant = request["variant"]
+                return {}
+            if self.variant == "large" or (self.variant == "huge" and len(running) > 2):
+                raise WorkerKilledError("epochs: the process was killed by signal 9")
+            if do == "epochs":
+                return {"epochs": [{"epoch_s": 0.5, "forward_s": 0.2, "backward_s": 0.2, "update_s": 0.1}]}
+            return {"forward_s": [0.2]} if do == "forward" else {}
+
+        def close(self):
+            running.remove(self)
+
+    keys = ("start_s", "import_s", "read_s", "versions", "device")
+    features = dict.fromkeys(("auto", "large", "huge", "small"), "dense")
+    opened = dict.fromkeys(keys) | {"features": features}
+    monkeypatch.setattr(bench, "start", lambda framework: (Process(framework), opened))
+    cells = bench.time_columns(columns, rounds=1)
+    assert list(cells) == list(columns)
+    assert cells["pyg"]["epoch_ms"] == 500
+    assert cells["pyg"]["beside_ours_alone"]
+    assert "killed by signal 9" in cells["dgl"]["missing"]
+    assert all("epoch_ms" in cells[name] and "beside_ours_alone" not in cells[name] for name in ("jhgnn", "pyg-dense"))
+    assert not running
 
 
 def test_accuracy_of_a_variant_that_is_another_model_takes_the_default_one(tmp_path, monkeypatch):
