@@ -24,11 +24,13 @@ from bench.comparison.measure import (
     Clock,
     chosen_columns,
     default_variant,
+    side_by_side,
 )
 from bench.comparison.protocol import WorkerError
 from bench.comparison.report import check_page, draw_plot, write_tables
 from bench.comparison.results import FileError, Results, slower
 from bench.comparison.rounds import EXTRA_S
+from jhgnn.graph.memory_limit import available_memory_bytes
 
 QUICK_BUDGET_S, BUDGET_S = 7.6 * 60, 38.5 * 60
 """From the command to the last measurement, installation included: 8 and 40 minutes with the tables."""
@@ -183,7 +185,7 @@ def measure_cases(
         if case in MINIBATCH_CASES:
             cells = measure_minibatches(bench, absent)
         else:
-            cells = measure_case(bench, absent, quick=quick)
+            cells = measure_case(bench, absent, results.data["cells"].get(case.name, {}), quick=quick)
         if cut_off(cells, absent, timing.left_s):
             say(f"{case.name}: cut off by the time budget, not kept; run the same command again")
             continue
@@ -235,8 +237,8 @@ def measure_minibatches(bench: Bench, absent: dict[str, str]) -> dict[str, Any]:
     return cells
 
 
-def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[str, Any]:
-    """All columns of one case."""
+def measure_case(bench: Bench, absent: dict[str, str], known: Mapping[str, Any], *, quick: bool) -> dict[str, Any]:
+    """All columns of one case; `known` are those of the pass over default variants."""
     case, tried = bench.case, {}
     if not quick:
         for peer in PEERS:
@@ -248,7 +250,9 @@ def measure_case(bench: Bench, absent: dict[str, str], *, quick: bool) -> dict[s
     columns = chosen_columns(case, tried, absent)
     if quick:
         columns = {name: column for name, column in columns.items() if name in COLUMNS}
-    cells = bench.time_columns(columns, rounds=3 if quick else 5)
+    cells: dict[str, Any] = {}
+    for group in side_by_side(columns, known, available_memory_bytes()):
+        cells |= bench.interleave(group, rounds=3 if quick else 5)
     for name, (framework, _) in columns.items():
         if framework in tried:
             cells[name]["tried"] = tried[framework]

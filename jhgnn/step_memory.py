@@ -38,11 +38,11 @@ def keep_step_memory() -> None:
 
 
 def kept_by_environment(before: Mapping[str, str]) -> dict[str, str]:
-    """Variables of a process that is to keep all freed memory from its start, beside `before`'s; none if switched off.
+    """Variables of a process that is to keep freed memory of any size; none if switched off.
 
-    Of any size: PyG's HAN on DBLP has arrays of 1.7 GiB, and clearing them took half of its epoch (docs/comparison.md).
+    PyG's HAN on DBLP has arrays of 1.7 GiB (docs/comparison.md). What `before`, the process's environment, says wins.
     """
     if os.environ.get(SWITCH) == "0":
         return {}
     settings = f"glibc.malloc.mmap_threshold={2**40}:glibc.malloc.trim_threshold={2**40}"
-    return {TUNABLES: ":".join(filter(None, (before.get(TUNABLES), settings)))}
+    return {TUNABLES: ":".join(filter(None, (settings, before.get(TUNABLES))))}

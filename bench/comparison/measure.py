@@ -22,7 +22,7 @@ from bench.comparison.cases import (
     settings,
 )
 from bench.comparison.environment import peers_python
-from bench.comparison.protocol import Worker, WorkerError, WorkerKilledError
+from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
 from bench.comparison.rounds import EXTRA_S, Epochs, Round, one_more, quietest, time_round
 from jhgnn.huge_pages import wanted_environment
@@ -64,6 +64,8 @@ QUICKER_VARIANTS = {
 LEAST_EPOCHS, MOST_EPOCHS = 3, 60
 LEAST_BATCHES, MOST_BATCHES, BATCHES_S, WARM_UP_BATCHES = 4, 40, 10.0, 6
 COLD_EPOCHS = 100
+MEMORY_SHARE = 0.85
+"""Of the available memory that the columns timed side by side may take; each keeps what it once needed."""
 COLD_LIMIT_S = 60.0
 """Cold starts expected to last longer are not run: the report then gives their parts instead."""
 
@@ -193,19 +195,6 @@ class Bench:
             worker.close()
         return tried
 
-    def time_columns(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
-        """`interleave`; a peer's column that was killed beside the others is timed again beside ours alone.
-
-        Every column is a process that keeps its memory, and Linux kills one of them where all do not fit.
-        """
-        cells = self.interleave(columns, rounds)
-        for name, (framework, _) in columns.items():
-            if cells[name].pop("killed", False) and framework != "jhgnn" and self.clock.left_s > 1.0:
-                again = self.interleave({"jhgnn": columns["jhgnn"], name: columns[name]}, rounds)[name]
-                again.pop("killed", None)
-                cells[name] = again | {"beside_ours_alone": True}
-        return cells
-
     def interleave(self, columns: Mapping[str, tuple[str, str]], rounds: int) -> dict[str, dict[str, Any]]:
         """Times columns (name -> framework, variant) in interleaved rounds, and reads their memory at the end.
 
@@ -217,8 +206,6 @@ class Bench:
 
         def drop(name: str, error: WorkerError) -> None:
             cells[name] = {"variant": columns[name][1], "missing": str(error)}
-            if isinstance(error, WorkerKilledError):
-                cells[name]["killed"] = True
             if name in workers:
                 workers.pop(name).close()
 
@@ -403,3 +390,17 @@ def chosen_columns(
         if dense and probed[columns[peer][1]]["features"] != "dense":
             columns[f"{peer}-dense"] = (peer, min(dense, key=lambda name: probed[name]["epoch_ms"]))
     return columns
+
+
+def side_by_side(
+    columns: Mapping[str, tuple[str, str]], known: Mapping[str, Mapping[str, Any]], available_bytes: int
+) -> list[dict[str, tuple[str, str]]]:
+    """The groups in which columns are timed: all in one, or those with dense features apart where memory is short.
+
+    `known` holds a framework's peak memory, of the pass over default variants; an unknown one counts as nothing.
+    """
+    needed = sum(known.get(framework, {}).get("process_peak_bytes", 0) for framework, _ in columns.values())
+    apart = {name: column for name, column in columns.items() if name.endswith("-dense")}
+    if not apart or needed <= MEMORY_SHARE * available_bytes:
+        return [dict(columns)]
+    return [{name: column for name, column in columns.items() if name not in apart}, apart]

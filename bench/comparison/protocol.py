@@ -16,10 +16,6 @@ class WorkerError(RuntimeError):
     """A worker failed, or took longer than it may; the message says how."""
 
 
-class WorkerKilledError(WorkerError):
-    """Another process ended a worker by a signal, as Linux does where memory runs out."""
-
-
 def process_peak_bytes() -> int:
     """High-water mark of this process's resident memory; 0 where the system does not tell."""
     try:
@@ -64,7 +60,6 @@ class Worker:
 
         Raises:
             WorkerError: it answered with an error, ended, or exceeded `timeout_s` and was killed.
-            WorkerKilledError: something else killed it.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -88,10 +83,8 @@ class Worker:
             raise WorkerError(f"{do}: not done within {timeout_s:.0f} s")
         if not line:
             status = self._process.wait(60)
-            log = os.path.relpath(self._log.name, self._root)
-            if status < 0:
-                raise WorkerKilledError(f"{do}: the process was killed by signal {-status}; see {log}")
-            raise WorkerError(f"{do}: the process ended with status {status}; see {log}")
+            ended = f"ended with status {status}" if status >= 0 else f"was killed by signal {-status}"
+            raise WorkerError(f"{do}: the process {ended}; see {os.path.relpath(self._log.name, self._root)}")
         answer: Answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{do}: {answer['error']}")

@@ -15,7 +15,7 @@ import jax
 from bench.recompute_study.runner import Runner, problem_of, program_of
 from bench.recompute_study.variants import variant
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import readable_bytes
+from jhgnn.graph.memory_limit import available_memory_bytes, readable_bytes
 from jhgnn.planning.analysis import analyse_compiled
 from jhgnn.planning.budget import Candidate, policies, resident_bytes
 from jhgnn.planning.time_model import predicted_s
@@ -73,7 +73,7 @@ def main() -> None:
             if program not in known:
                 runner = Runner(problem, config)
                 known[program] = figures(runner, staying) | {"program": program}
-                free = available_bytes()
+                free = available_memory_bytes()
                 if known[program]["temp_bytes"] > MEMORY_SHARE * free:
                     shown = f"{MEMORY_SHARE:.0%} of the {readable_bytes(free)} that were free"
                     known[program]["not_run"] = f"its temporaries are over {shown}"
@@ -95,12 +95,6 @@ def main() -> None:
         for cell in cells:
             cell["steps_s"] = times.get(cell.get("program", ""), [])
         _write(output, cells)
-
-
-def available_bytes() -> int:
-    """Memory that could be taken now without pushing anything out."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
 def figures(runner: Runner, staying: int) -> dict[str, Any]:

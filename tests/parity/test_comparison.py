@@ -13,15 +13,13 @@ from bench import compare
 from bench.compare import cut_off
 from bench.comparison import measure
 from bench.comparison.cases import ROOT
-from bench.comparison.environment import missing, peers_python
+from bench.comparison.environment import peers_python
 from bench.comparison.f1 import f1_scores
 from bench.comparison.graph_folder import PlainGraph, read_graph, write_graph
 from bench.comparison.lines import count, user_lines
-from bench.comparison.protocol import Worker, WorkerError, WorkerKilledError
+from bench.comparison.protocol import Worker
 from bench.comparison.report import BEGIN, END, check_page, minibatch_table, target_table, write_tables
 from bench.comparison.results import FileError, Results, slower, spread
-from jhgnn.config import Config
-from jhgnn.recipe import override
 from tests.models.heterographs import academic
 
 
@@ -139,21 +137,6 @@ def test_the_time_to_a_target_is_of_the_variant_that_trained():
         assert row in target_table(data)
     data["cells"]["rgat-aifb"]["pyg"] = cell | {"tried": {}}
     assert target_table(data) == ""
-
-
-def test_a_worker_that_hangs_or_dies_is_an_error(tmp_path):
-    hang = Worker([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, {}, tmp_path / "log")
-    with pytest.raises(WorkerError, match="not done within"):
-        hang.ask("open", timeout_s=0.5)
-    hang.close()
-    dead = Worker([sys.executable, "-c", "raise SystemExit(3)"], tmp_path, {}, tmp_path / "log")
-    with pytest.raises(WorkerError, match="status 3"):
-        dead.ask("open", timeout_s=30)
-    dead.close()
-    killed = Worker([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path, {}, tmp_path / "log")
-    with pytest.raises(WorkerKilledError, match=r"was killed by signal 9; see log$"):
-        killed.ask("open", timeout_s=30)
-    killed.close()
 
 
 def test_a_slower_mini_batch_is_flagged():
@@ -399,115 +382,3 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     assert "### Epoch with the peers' processes as their users start them" in text
     assert "| rgcn-acm | 1.0" in text
     assert "### Full-batch epoch" not in text
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_plain_process_has_its_users_environment(plain, tmp_path, monkeypatch):
-    started = {}
-
-    class Recorder:
-        def __init__(self, command, root, environment, log):
-            started.update(environment)
-
-        def ask(self, do, **arguments):
-            return {}
-
-    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
-    monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
-    monkeypatch.setattr(measure, "Worker", Recorder)
-    monkeypatch.delenv("JHGNN_KEEP_STEP_MEMORY", raising=False)
-    bench = measure.Bench(measure.Case("rgcn", "acm"), tmp_path, measure.Clock(100), 2, plain=plain)
-    bench.start("dgl")
-    assert started["OMP_NUM_THREADS"] == "2"
-    assert ("glibc.malloc.trim_threshold" in started.get("GLIBC_TUNABLES", "")) != plain
-
-
-def test_a_column_that_was_killed_is_timed_again_beside_ours_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
-    monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
-    bench = measure.Bench(measure.Case("han", "acm"), tmp_path, measure.Clock(600), 1)
-    columns = {
-        "jhgnn": ("jhgnn", "auto"),
-        "dgl": ("dgl", "large"),
-        "pyg": ("pyg", "huge"),
-        "pyg-dense": ("pyg", "small"),
-    }
-    running = []
-
-    class Process:
-        """Kills what does not fit, as Linux does; a huge one fits beside ours alone, and a large one never."""
-
-        def __init__(self, framework):
-            self.framework, self.variant = framework, ""
-            running.append(self)
-
-        def ask(self, do, **request):
-            if do == "build":
-                self.variant = request["variant"]
-                return {}
-            if self.variant == "large" or (self.variant == "huge" and len(running) > 2):
-                raise WorkerKilledError("epochs: the process was killed by signal 9")
-            if do == "epochs":
-                return {"epochs": [{"epoch_s": 0.5, "forward_s": 0.2, "backward_s": 0.2, "update_s": 0.1}]}
-            return {"forward_s": [0.2]} if do == "forward" else {}
-
-        def close(self):
-            running.remove(self)
-
-    keys = ("start_s", "import_s", "read_s", "versions", "device")
-    features = dict.fromkeys(("auto", "large", "huge", "small"), "dense")
-    opened = dict.fromkeys(keys) | {"features": features}
-    monkeypatch.setattr(bench, "start", lambda framework: (Process(framework), opened))
-    cells = bench.time_columns(columns, rounds=1)
-    assert list(cells) == list(columns)
-    assert cells["pyg"]["epoch_ms"] == 500
-    assert cells["pyg"]["beside_ours_alone"]
-    assert "killed by signal 9" in cells["dgl"]["missing"]
-    assert all("epoch_ms" in cells[name] and "beside_ours_alone" not in cells[name] for name in ("jhgnn", "pyg-dense"))
-    assert not running
-
-
-def test_accuracy_of_a_variant_that_is_another_model_takes_the_default_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
-    monkeypatch.setattr(measure, "export", lambda graph, config, folder: folder.mkdir(parents=True))
-    bench = measure.Bench(measure.Case("rgat", "acm"), tmp_path, measure.Clock(60), 1)
-    built = []
-
-    class Peer:
-        def ask(self, name, **request):
-            if name == "build":
-                built.append(request["variant"])
-            return {"test_micro_f1": 0.9}
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(bench, "start", lambda framework: (Peer(), {"other_models": ["RGATConv"]}))
-    monkeypatch.setattr(bench, "_first_weights", lambda seed: {"default": "0.npz"})
-    default = measure.DEFAULT_VARIANTS["pyg", "rgat"]
-    assert bench.accuracy("pyg", "RGATConv", 0)["variant"] == default
-    assert bench.accuracy("pyg", "HeteroConv(GATConv), edge_index", 0)["variant"] == "HeteroConv(GATConv), edge_index"
-    assert built == [default, "HeteroConv(GATConv), edge_index"]
-
-
-@pytest.mark.parametrize("model", ["rgcn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("han", "rgat"))])
-def test_every_framework_trains_from_the_same_weights(model, tmp_path, monkeypatch):
-    """Without dropout all come to the same epoch and the same scores."""
-    if not peers_python().exists():
-        pytest.skip("no peers; `make compare` creates them")
-    without_dropout = dict.fromkeys(("feature_dropout", "dropout", "attention_dropout"), 0.0)
-    shape = {"name": model, "hidden": 8, "heads": 2, "layers": 1 if model == "han" else 2}
-    tables = {"model": shape | without_dropout, "training": {"epochs": 12, "learning_rate": 0.02}}
-    monkeypatch.setattr(measure, "recipe", lambda case: override(Config(), tables, where="test"))
-    monkeypatch.setattr(measure, "read_dataset", lambda dataset: academic())
-    bench = measure.Bench(measure.Case(model, "acm"), tmp_path, measure.Clock(300), 2)
-    ours = bench.accuracy("jhgnn", "auto", 1)
-    variants = {"dgl": measure.DEFAULT_VARIANTS["dgl", model], "pyg": measure.DEFAULT_VARIANTS["pyg", model]}
-    if model == "han":
-        variants["pyg"] = "GATConv, EdgeIndex"  # our definition; HANConv is another one
-    for framework, variant in variants.items():
-        if missing(framework):
-            continue
-        theirs = bench.accuracy(framework, variant, 1)
-        scores = ("test_micro_f1", "test_macro_f1", "best_epoch", "epochs", "epochs_to_target")
-        assert {key: theirs[key] for key in scores} == pytest.approx({key: ours[key] for key in scores}), framework
