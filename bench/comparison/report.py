@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS
+from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS, ROOT
+from bench.comparison.goals import goals
 from bench.comparison.lines import user_lines
 from bench.comparison.measure import PEERS
 from bench.comparison.results import FileError
@@ -78,6 +79,7 @@ def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], pla
     return [
         " ".join(notes),
         _versions(data["cells"]),
+        "### Goals of the kernels and of mini-batches\n\n" + goals_table(data["cells"], source),
         *(_full_batch(cells, plain_section(plain, plain_source)) if cells else []),
         _optional("### Cold start: from the command to the end of 100 epochs, s", _table(cells, _cold)),
         _optional("### Mini-batches on the synthetic MAG", minibatch_table(minibatches)),
@@ -117,6 +119,12 @@ def _full_batch(cells: Cells, plain: str) -> list[str]:
         + _table(cells, _memory),
         "### From the command to reading the graph, s (of which imports)\n\n" + _table(cells, _start),
     ]
+
+
+def goals_table(cells: Cells, source: str) -> str:
+    """Every performance goal, met or not; a quick run measures a part of them."""
+    rows = [goal.row() for goal in goals(cells, f"`{Path(source).name}`", ROOT / "bench" / "results")]
+    return _markdown(["goal", "needs", "measured", "met", "from"], rows)
 
 
 def epoch_table(cells: Cells) -> str:
