@@ -29,7 +29,6 @@ from bench.comparison.measure import (
 from bench.comparison.protocol import WorkerError
 from bench.comparison.report import check_page, draw_plot, write_tables
 from bench.comparison.results import FileError, Results, slower
-from bench.comparison.rounds import EXTRA_S
 from jhgnn.graph.memory_limit import available_memory_bytes
 
 QUICK_BUDGET_S, BUDGET_S = 7.6 * 60, 38.5 * 60
@@ -45,7 +44,7 @@ def say(text: str) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="default variants, three rounds, full-batch epochs alone")
+    parser.add_argument("--quick", action="store_true", help="default variants, short rounds, full-batch epochs alone")
     parser.add_argument(
         "--plain",
         action="store_true",
@@ -180,8 +179,7 @@ def measure_cases(
             what = "default variants alone" if case.name in results.provisional else "not measured"
             say(f"{case.name}: {what}, the time budget is spent; run the same command again")
             continue
-        extra_s = 0.0 if results.data["settings"]["quick"] else EXTRA_S
-        bench = Bench(case, folder, timing, threads, plain=plain, extra_s=extra_s)
+        bench = Bench(case, folder, timing, threads, plain=plain, quick=results.data["settings"]["quick"])
         if case in MINIBATCH_CASES:
             cells = measure_minibatches(bench, absent)
         else:

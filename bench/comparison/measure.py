@@ -62,6 +62,8 @@ QUICKER_VARIANTS = {
 }
 """Where another than the default was the quickest by far, when all were tried."""
 LEAST_EPOCHS, MOST_EPOCHS = 3, 60
+ROUND_S, QUICK_ROUND_S = 1.0, 0.5
+"""Of one column's epochs in a round, at least one epoch."""
 LEAST_BATCHES, MOST_BATCHES, BATCHES_S, WARM_UP_BATCHES = 4, 40, 10.0, 6
 COLD_EPOCHS = 100
 MEMORY_SHARE = 0.85
@@ -99,8 +101,8 @@ class Clock:
 class Bench:
     """One case with its files; cases of one large data set share its graph.
 
-    Peers get our commands' memory settings; `plain` starts them as their users do. `extra_s` is the time for rounds
-    that repeat disturbed ones.
+    Peers get our commands' memory settings; `plain` starts them as their users do. `quick`: rounds of half the length,
+    none that repeats a disturbed one, and no program of our forward pass alone.
     """
 
     def __init__(
@@ -111,10 +113,10 @@ class Bench:
         threads: int,
         *,
         plain: bool = False,
-        extra_s: float = EXTRA_S,
+        quick: bool = False,
     ) -> None:
         self.case, self.clock, self.threads = case, clock, threads
-        self.plain, self.extra_s = plain, extra_s
+        self.plain, self.quick = plain, quick
         shared = case in MINIBATCH_CASES
         sharing = MINIBATCH_CASES if shared else (case,)
         key = zlib.crc32("".join(to_toml(recipe(each)) for each in sharing).encode())  # another recipe, another folder
@@ -203,6 +205,7 @@ class Bench:
         workers: dict[str, Worker] = {}
         cells: dict[str, dict[str, Any]] = {}
         per_round: dict[str, int] = {}
+        round_s = QUICK_ROUND_S if self.quick else ROUND_S
 
         def drop(name: str, error: WorkerError) -> None:
             cells[name] = {"variant": columns[name][1], "missing": str(error)}
@@ -217,7 +220,7 @@ class Bench:
                     built = worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
                     first = worker.ask("epochs", timeout_s=self.clock.limit(300), count=1)["epochs"][0]["epoch_s"]
                     second = worker.ask("epochs", timeout_s=self.clock.limit(120), count=1)["epochs"][0]["epoch_s"]
-                    per_round[name] = max(1, min(MOST_EPOCHS // rounds, int(1.0 / second)))
+                    per_round[name] = max(1, min(MOST_EPOCHS // rounds, int(round_s / second)))
                     cells[name] = {"variant": variant, "features": opened["features"][variant]}
                     cells[name] |= {key: opened[key] for key in ("start_s", "import_s", "read_s", "versions", "device")}
                     cells[name] |= built | {"first_epoch_s": first}
@@ -254,7 +257,8 @@ class Bench:
         """As many rounds as wanted, fewer where the budget ends, more where the machine was disturbed."""
         done: list[Round] = []
         start_s, planned_s = time.monotonic(), 0.0
-        while one_more(done, wanted, self.extra_s - (time.monotonic() - start_s - planned_s)):
+        extra_s = 0.0 if self.quick else EXTRA_S
+        while one_more(done, wanted, extra_s - (time.monotonic() - start_s - planned_s)):
             if len(done) >= LEAST_EPOCHS and self.clock.left_s < 30:
                 break
             done.append(time_round(run_round, self.threads))
@@ -268,6 +272,8 @@ class Bench:
         median_s = statistics.median(times)
         cell = {"epoch_ms": 1e3 * median_s, "spread": spread(times), "epochs_timed": len(times)}
         cell |= worker.ask("memory", timeout_s=30)
+        if framework == "jhgnn" and self.quick:
+            return cell
         if framework == "jhgnn":  # after the memory was read: this compiles a second program
             count = max(3, min(20, int(1.0 / median_s)))
             forward = worker.ask("forward", timeout_s=self.clock.limit(120), count=count)["forward_s"]

@@ -18,7 +18,7 @@ def whole():
     cells["rgcn-acm"] = {"jhgnn": cell(2.0), "dgl": {"missing": "no wheel"}, "pyg": cell(8.0)}
     for case, share in (("han-mag", 0.01), ("rgcn-mag", 0.07), ("rgat-mag", 0.02)):
         modes = {"ahead": {"wait_share": share}, "in turn": {"wait_share": 0.5}}
-        cells[case] = {"jhgnn": {"variant": "ahead", "modes": modes}}
+        cells[case] = {"jhgnn": {"variant": "in turn", "modes": modes}}
     return cells
 
 
@@ -36,7 +36,7 @@ def test_the_better_peer_of_each_case_counts(tmp_path):
     assert (least.figure, least.met) == (4.0, False)
     memory = by_name["memory of HAN on DBLP, jhgnn / DGL"]
     assert (memory.figure, memory.met) == (0.1, True)
-    waiting = by_name["waiting for sampling, most of three models"]
+    waiting = by_name["waiting for batches made ahead, most of three models"]
     assert (waiting.figure, waiting.met) == (0.07, False)
 
 
@@ -46,7 +46,7 @@ def test_a_part_of_the_cases_gives_no_figure_of_all(tmp_path, case):
     del cells[case]
     missing = {name for name, goal in found(cells, tmp_path).items() if goal.source == "here" and goal.figure is None}
     nine = {"epoch, better peer / jhgnn, mean of the nine", "the same, least of the nine"}
-    assert missing == (nine if case in NINE else {"waiting for sampling, most of three models"})
+    assert missing == (nine if case in NINE else {"waiting for batches made ahead, most of three models"})
 
 
 def test_studies_name_their_machine_and_absent_ones_give_no_figure(tmp_path):
