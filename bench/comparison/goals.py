@@ -50,8 +50,8 @@ def goals(cells: Cells, source: str, results: Path) -> list[Goal]:
         OSError, ValueError: a stored study is there and cannot be read.
     """
     ratios = {case: _better_peer(cells.get(case, {})) for case in NINE}
-    ops, ops_source = _study(results / "ops-cpu.json")
-    sampling, sampling_source = _study(results / "sampling.json")
+    ops, ops_source = _study(results / "ops-cpu.json", "bench.ops")
+    sampling, sampling_source = _study(results / "sampling.json", "bench.sampling")
     attention = {
         case: _least(_over_native(ops, "neighbor_attention", case, "forward + backward"))
         for case in ("acm_PSP", "dblp_APTPA")
@@ -78,12 +78,13 @@ def goals(cells: Cells, source: str, results: Path) -> list[Goal]:
     ]
 
 
-def _study(path: Path) -> tuple[list[Mapping[str, Any]], str]:
-    """Rows of a stored study and what it is called; none where the file is missing."""
+def _study(path: Path, module: str) -> tuple[list[Mapping[str, Any]], str]:
+    """Rows of a stored study, none where the file is missing; and the command that writes it, of which machine."""
+    command = f"`python -m {module}`"
     if not path.exists():
-        return [], f"`{path.name}`"
+        return [], command
     study = json.loads(path.read_text(encoding="utf-8"))
-    return study["rows"], f"`{path.name}` ({study['machine']}; commit {study['commit']})"
+    return study["rows"], f"{command}: {study['machine']}; commit {study['commit']}"
 
 
 def _better_peer(frameworks: Mapping[str, Mapping[str, Any]]) -> float | None:

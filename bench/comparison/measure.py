@@ -7,6 +7,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,8 @@ class Bench:
     """One case with its files; cases of one large data set share its graph.
 
     Peers get our commands' memory settings; `plain` starts them as their users do. `quick`: rounds of half the length,
-    none that repeats a disturbed one, and no program of our forward pass alone.
+    none that repeats a disturbed one, no program of our forward pass alone, and processes that start together, whose
+    starts are therefore not told.
     """
 
     def __init__(
@@ -212,17 +214,31 @@ class Bench:
             if name in workers:
                 workers.pop(name).close()
 
+        def start(name: str) -> dict[str, Any] | WorkerError:
+            try:
+                workers[name], opened = self.start(columns[name][0])
+            except WorkerError as error:
+                return error
+            return opened
+
         try:
-            for name, (framework, variant) in columns.items():
+            with ThreadPoolExecutor(len(columns) if self.quick else 1) as pool:
+                started = dict(zip(columns, pool.map(start, columns), strict=True))
+            for name, (_, variant) in columns.items():
+                opened = started[name]
+                if isinstance(opened, WorkerError):
+                    drop(name, opened)
+                    continue
+                worker = workers[name]
                 try:
-                    worker, opened = self.start(framework)
-                    workers[name] = worker
                     built = worker.ask("build", timeout_s=self.clock.limit(300), variant=variant, seed=0)
                     first = worker.ask("epochs", timeout_s=self.clock.limit(300), count=1)["epochs"][0]["epoch_s"]
                     second = worker.ask("epochs", timeout_s=self.clock.limit(120), count=1)["epochs"][0]["epoch_s"]
                     per_round[name] = max(1, min(MOST_EPOCHS // rounds, int(round_s / second)))
                     cells[name] = {"variant": variant, "features": opened["features"][variant]}
-                    cells[name] |= {key: opened[key] for key in ("start_s", "import_s", "read_s", "versions", "device")}
+                    cells[name] |= {key: opened[key] for key in ("versions", "device")}
+                    if not self.quick:
+                        cells[name] |= {key: opened[key] for key in ("start_s", "import_s", "read_s")}
                     cells[name] |= built | {"first_epoch_s": first}
                 except WorkerError as error:
                     drop(name, error)

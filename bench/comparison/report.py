@@ -117,7 +117,7 @@ def _full_batch(cells: Cells, plain: str) -> list[str]:
         "### Semantic graph build, s\n\n" + _table(cells, _number("sgb_s", "{:.3f}")),
         "### Memory: high-water mark of the process, MiB (of which before the semantic graphs)\n\n"
         + _table(cells, _memory),
-        "### From the command to reading the graph, s (of which imports)\n\n" + _table(cells, _start),
+        _optional("### From the command to reading the graph, s (of which imports)", _table(cells, _start)),
     ]
 
 

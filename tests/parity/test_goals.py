@@ -64,7 +64,7 @@ def test_studies_name_their_machine_and_absent_ones_give_no_figure(tmp_path):
     (tmp_path / "ops-cpu.json").write_text(json.dumps({"machine": "m", "commit": "c", "rows": rows}))
     by_name = found({}, tmp_path)
     attention = by_name["attention, forward + backward, ACM PSP, DGL / native"]
-    assert (attention.figure, attention.source) == (21.0, "`ops-cpu.json` (m; commit c)")
+    assert (attention.figure, attention.source) == (21.0, "`python -m bench.ops`: m; commit c")
     assert by_name["mean, DGL / native, least of all cases"].figure == 0.9
     assert by_name["mean, MAG-size, of the bandwidth bound"].figure == 0.5
     assert by_name["the same, DBLP APTPA"].row()[2:4] == ["not measured", "-"]
