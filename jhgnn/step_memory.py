@@ -40,7 +40,7 @@ def keep_step_memory() -> None:
 def kept_by_environment(before: Mapping[str, str]) -> dict[str, str]:
     """Variables of a process that is to keep freed memory of any size; none if switched off.
 
-    PyG's HAN on DBLP has arrays of 1.7 GiB (docs/comparison.md). What `before`, the process's environment, says wins.
+    PyG's HAN on DBLP has arrays of 1.7 GiB. What `before`, the process's environment, says wins.
     """
     if os.environ.get(SWITCH) == "0":
         return {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.comparison.cases import CASES, MINIBATCH_CASES
 from bench.comparison.measure import PEERS
+from bench.comparison.results import FileError
 
 NINE = tuple(case.name for case in CASES if case.dataset != "aifb")
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -47,9 +48,9 @@ def goals(cells: Cells, source: str, results: Path) -> list[Goal]:
     """Every goal; `source` names the comparison's cells, `results` is the folder of the other studies.
 
     Raises:
-        OSError, ValueError: a stored study is there and cannot be read.
+        FileError: a stored study is there and is none.
     """
-    ratios = {case: _better_peer(cells.get(case, {})) for case in NINE}
+    ratios = {case: better_peer(cells.get(case, {})) for case in NINE}
     ops, ops_source = _study(results / "ops-cpu.json", "bench.ops")
     sampling, sampling_source = _study(results / "sampling.json", "bench.sampling")
     attention = {
@@ -83,11 +84,16 @@ def _study(path: Path, module: str) -> tuple[list[Mapping[str, Any]], str]:
     command = f"`python -m {module}`"
     if not path.exists():
         return [], command
-    study = json.loads(path.read_text(encoding="utf-8"))
-    return study["rows"], f"{command}: {study['machine']}; commit {study['commit']}"
+    try:
+        study = json.loads(path.read_text(encoding="utf-8"))
+        return list(study["rows"]), f"{command}: {study['machine']}; commit {study['commit']}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise FileError(f"{path}: not a stored study ({what}); restore it, or run python -m {module}") from error
 
 
-def _better_peer(frameworks: Mapping[str, Mapping[str, Any]]) -> float | None:
+def better_peer(frameworks: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The better peer's epoch over ours; None where either is missing."""
     theirs = [frameworks[peer]["epoch_ms"] for peer in PEERS if "epoch_ms" in frameworks.get(peer, {})]
     ours = frameworks.get("jhgnn", {}).get("epoch_ms")
     return min(theirs) / ours if ours and theirs else None

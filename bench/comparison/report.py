@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS, ROOT
-from bench.comparison.goals import goals
+from bench.comparison.goals import Cells, better_peer, goals
 from bench.comparison.lines import user_lines
 from bench.comparison.measure import PEERS
 from bench.comparison.results import FileError
@@ -14,7 +14,6 @@ from bench.comparison.results import FileError
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
 Cell = Mapping[str, Any]
-Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def check_page(page: Path) -> None:
@@ -180,11 +179,10 @@ def _compared(cells: Cells, picked: Callable[[Mapping[str, Cell]], dict[str, Cel
         found = picked(frameworks)
         if not found:
             continue
-        ours = found["jhgnn"].get("epoch_ms")
-        theirs = [found[peer]["epoch_ms"] for peer in PEERS if "epoch_ms" in found[peer]]
-        if ours and theirs:
-            ratios[case] = min(theirs) / ours
-        rows.append([case, *map(_epoch, found.values()), f"{ratios[case]:.1f}" if case in ratios else "-"])
+        ratio = better_peer(found)
+        if ratio is not None:
+            ratios[case] = ratio
+        rows.append([case, *map(_epoch, found.values()), "-" if ratio is None else f"{ratio:.1f}"])
     means = {"geometric mean": list(ratios.values())}
     if any(case.endswith("-aifb") for case in ratios):
         means["without AIFB"] = [ratio for case, ratio in ratios.items() if not case.endswith("-aifb")]

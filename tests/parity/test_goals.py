@@ -6,6 +6,7 @@ import pytest
 
 from bench.comparison.goals import NINE, Goal, goals
 from bench.comparison.report import goals_table
+from bench.comparison.results import FileError
 
 
 def cell(epoch_ms, peak_bytes=0):
@@ -69,6 +70,15 @@ def test_studies_name_their_machine_and_absent_ones_give_no_figure(tmp_path):
     assert by_name["mean, MAG-size, of the bandwidth bound"].figure == 0.5
     assert by_name["the same, DBLP APTPA"].row()[2:4] == ["not measured", "-"]
     assert by_name["sampling, better peer / jhgnn, least of all settings"].figure is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "Expecting"), ('{"machine": "m", "commit": "c"}', "lacks 'rows'"), ("[]", "list indices")]
+)
+def test_a_broken_study_is_named(tmp_path, text, why):
+    (tmp_path / "sampling.json").write_text(text)
+    with pytest.raises(FileError, match=rf"sampling.json: not a stored study \({why}.*run python -m bench.sampling"):
+        goals({}, "here", tmp_path)
 
 
 def test_a_bound_is_met_on_it():
