@@ -138,7 +138,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
 
     prepare, compile_programs, train = ways_to_train(config)
     leads = not several or jax.process_index() == 0  # only one process writes
-    if leads:
+    if not several:
         open_folder(folder, num_seeds=num_seeds, resume=resume)
     say = Say(quiet=not leads)
     with claimed(folder) if leads else contextlib.nullcontext(), stop_on_signals() as stop:
@@ -205,15 +205,17 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) 
 
     from jhgnn.training import processes
 
-    if not processes.join(config.distributed):
+    if not processes.are_several(config.distributed):
         return run(config, folder, num_seeds=num_seeds, resume=resume)
+    if not config.run.dir:
+        raise InputError("several processes need run.dir, one folder that all of them reach")
+    open_folder(folder, num_seeds=num_seeds, resume=resume)  # each of them, before they join and one of them writes
+    processes.join(config.distributed)
     try:
-        if not config.run.dir:
-            raise InputError("several processes need run.dir, one folder that all of them reach")
         code = run(config, folder, num_seeds=num_seeds, resume=resume, several=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        processes.leave(2)
+        processes.leave_on_bad_input()
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         why = "another one has died" if isinstance(error, jax.errors.JaxRuntimeError) else "it failed"

@@ -1,5 +1,6 @@
 """Several processes that train together: how they find each other, and how the run ends when one of them dies."""
 
+import contextlib
 import os
 import sys
 from typing import NoReturn
@@ -17,22 +18,28 @@ _CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _WAIT_MS = 24 * 3600 * 1000
 """For each other; one that dies ends the others long before."""
 
+_FAREWELL_MS = 10 * 1000
+"""For others that have met the same bad input and are about to say so."""
+
 
 def in_cluster() -> bool:
     """Whether a launcher started several processes."""
     return any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _CLUSTER_SIZES)
 
 
-def join(config: DistributedConfig) -> bool:
-    """Joins the other processes, before anything else uses JAX's devices; False where there are none.
+def are_several(config: DistributedConfig) -> bool:
+    """Whether the recipe or a launcher says that several processes train together."""
+    return config.num_processes > 1 or (in_cluster() and not config.coordinator)
+
+
+def join(config: DistributedConfig) -> None:
+    """Joins the other processes, before anything else uses JAX's devices.
 
     A process that stays silent for `heartbeat_timeout_s` counts as dead, and JAX ends all others.
 
     Raises:
         InputError: they cannot be found.
     """
-    if config.num_processes <= 1 and not (in_cluster() and not config.coordinator):
-        return False
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     known = {
         "coordinator_address": config.coordinator,
@@ -46,6 +53,8 @@ def join(config: DistributedConfig) -> bool:
             heartbeat_timeout_seconds=config.heartbeat_timeout_s,
             shutdown_timeout_seconds=config.heartbeat_timeout_s,
         )
+        # Process 0 is told of the others before they are: if it ended then, they would look for it until the timeout.
+        meet("joined")
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         if config.coordinator:
@@ -55,16 +64,15 @@ def join(config: DistributedConfig) -> bool:
             "distributed: a launcher started several processes, but they cannot be joined from its environment"
             f" ({reason}); give distributed.coordinator, num_processes and process_id"
         ) from None
-    return True
 
 
-def meet(name: str) -> None:
+def meet(name: str, *, timeout_ms: int = _WAIT_MS) -> None:
     """Waits here for all processes that `join` found, as long as they live; returns at once where there is one.
 
     Before the first exchange: gloo gives processes 30 s to find each other then, and on a busy machine one may have
     compiled for that much longer than the other.
     """
-    multihost.get_barrier_sync_fn()(key=name, timeout_ms=_WAIT_MS)
+    multihost.get_barrier_sync_fn()(key=name, timeout_ms=timeout_ms)
 
 
 def leave(code: int) -> NoReturn:
@@ -72,3 +80,13 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def leave_on_bad_input() -> NoReturn:
+    """Ends this process with exit code 2, together with those that refuse the same input.
+
+    The first to end would take the others with it, before they have said why.
+    """
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # the others go on, or are dead
+        meet("bad input", timeout_ms=_FAREWELL_MS)
+    leave(2)

@@ -1,6 +1,7 @@
 """Processes that SLURM or Open MPI started find each other by their environment alone."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -29,19 +30,20 @@ def alone(monkeypatch):
     return calls
 
 
-def test_a_process_without_a_launcher_stays_alone(alone):
-    assert not processes.join(DistributedConfig())
-    assert alone == []
+@pytest.mark.usefixtures("alone")
+def test_a_process_without_a_launcher_stays_alone():
+    assert not processes.are_several(DistributedConfig())
+    assert not processes.are_several(DistributedConfig(num_processes=1))
 
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize(("size", "joins"), [("1", False), ("2", True), ("64", True), ("many", False)])
 def test_several_processes_of_a_launcher_join(name, size, joins, alone, monkeypatch):
     monkeypatch.setenv(name, size)
-    assert processes.in_cluster() == joins
-    assert processes.join(DistributedConfig(heartbeat_timeout_s=7)) == joins
-    assert len(alone) == int(joins)
+    config = DistributedConfig(heartbeat_timeout_s=7)
+    assert processes.in_cluster() == processes.are_several(config) == joins
     if joins:
+        processes.join(config)
         assert "coordinator_address" not in alone[0]
         assert alone[0]["heartbeat_timeout_seconds"] == 7
 
@@ -49,13 +51,14 @@ def test_several_processes_of_a_launcher_join(name, size, joins, alone, monkeypa
 def test_a_coordinator_that_is_named_comes_before_the_launcher(alone, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "8")
     named = DistributedConfig(coordinator="host:1234", num_processes=2, process_id=1)
-    assert processes.join(named)
+    assert processes.are_several(named)
+    processes.join(named)
     assert {key: alone[0][key] for key in ("coordinator_address", "num_processes", "process_id")} == {
         "coordinator_address": "host:1234",
         "num_processes": 2,
         "process_id": 1,
     }
-    assert not processes.join(DistributedConfig(coordinator="host:1234", num_processes=1, process_id=0))
+    assert not processes.are_several(DistributedConfig(coordinator="host:1234", num_processes=1, process_id=0))
 
 
 def test_a_launcher_that_says_too_little_is_one_line(alone, monkeypatch):
@@ -71,10 +74,11 @@ def test_a_launcher_that_says_too_little_is_one_line(alone, monkeypatch):
 
 
 def free_job() -> int:
-    """A job number whose port nothing listens on."""
-    for job in range(100, 200):
+    """A job number whose port nobody listens on; tests that run beside this one begin to look elsewhere."""
+    first = 100 * os.getpid()
+    for job in range(first, first + 100):
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", LAST_PORTS + job)) != 0:
+            if probe.connect_ex(("127.0.0.1", LAST_PORTS + job % 2**12)) != 0:
                 return job
     raise AssertionError("no free port")
 
@@ -113,6 +117,5 @@ def test_two_processes_of_a_launcher_train_together(launcher, tmp_path):
 def test_processes_of_a_launcher_need_one_run_folder():
     job = free_job()
     pair = [start(None, slurm(job, number)) for number in range(2)]
-    errors = [process.communicate(timeout=300)[1] for process in pair]
-    assert [process.returncode for process in pair] == [2, 2]
+    errors = finish(*pair, code=2)
     assert all("several processes need run.dir" in error for error in errors)

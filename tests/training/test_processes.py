@@ -86,9 +86,15 @@ def start_two(folder: Path, *options: str, **how: Sequence[str]) -> list[subproc
     ]
 
 
-def finish(*running: subprocess.Popen) -> list[str]:
-    errors = [process.communicate(timeout=600)[1] for process in running]
-    assert [process.returncode for process in running] == [0] * len(running), errors
+def finish(*running: subprocess.Popen, code: int = 0) -> list[str]:
+    """What each wrote to stderr; all end with `code`, and none outlives the test."""
+    try:
+        errors = [process.communicate(timeout=600)[1] for process in running]
+    finally:
+        for process in running:
+            process.kill()  # does nothing to one that has ended
+            process.communicate()
+    assert [process.returncode for process in running] == [code] * len(running), errors
     return errors
 
 
@@ -109,6 +115,52 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.slow
 def test_a_process_that_compiles_longer_than_gloo_waits_is_waited_for(tmp_path):
     finish(*start_two(tmp_path / "run", "--training.epochs=1", program=["-c", SLOW_TO_COMPILE]))
+
+
+TOLD_LATE = """
+import pathlib, sys, time
+import jax
+from jhgnn.config import DistributedConfig
+from jhgnn.training import processes
+initialize, number, told = jax.distributed.initialize, int(sys.argv[2]), pathlib.Path(sys.argv[3])
+def late(**known):
+    initialize(**known)
+    if number:
+        time.sleep(3)
+        told.touch()
+jax.distributed.initialize = late
+processes.join(DistributedConfig(coordinator=sys.argv[1], num_processes=2, process_id=number))
+processes.leave(0 if told.exists() else 1)
+"""
+
+
+@pytest.mark.slow
+def test_no_process_goes_on_before_all_know_that_they_have_joined(tmp_path):
+    """Else the first could end while another still looks for it, which then waits for minutes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    commands = [[sys.executable, "-c", TOLD_LATE, where, str(number), str(tmp_path / "told")] for number in range(2)]
+    finish(*(
+        subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ))  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["a used folder", "a missing graph"])
+def test_each_process_says_in_one_line_what_input_is_wrong(wrong, tmp_path):
+    folder, options = tmp_path / "run", []
+    if wrong == "a used folder":
+        folder.mkdir()
+        (folder / "recipe.toml").touch()
+    else:
+        options = [f"--data.path={tmp_path / 'nowhere'}"]
+    expected = {"a used folder": "holds a run already", "a missing graph": "nowhere"}[wrong]
+    for error in finish(*start_two(folder, *options), code=2):
+        assert expected in error
+        assert sum(line.startswith("error: ") for line in error.splitlines()) == 1
+        assert "Terminating process" not in error
 
 
 def newest_checkpoint(folder: Path) -> str:
