@@ -20,7 +20,7 @@ CACHE_DIR = Path("~/.cache/jhgnn/xla")
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[Config, argparse.Namespace]:
-    """Reads the command line: the config, and `--resume`, `--seeds` and `--quiet` beside it."""
+    """Reads the command line: the config, and `--resume` and `--seeds` beside it."""
     parser = OneLineParser(
         prog="python -m jhgnn.train",
         description="Train a heterogeneous graph neural network: a recipe in TOML, and dotted overrides.",

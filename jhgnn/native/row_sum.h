@@ -11,6 +11,7 @@ namespace JHGNN_ISA {
 
 constexpr int kBlock = 8;          // vectors: half of the registers; four do not hide the latency of an addition
 constexpr int64_t kSumAhead = 16;  // edges
+constexpr int64_t kRunEdges = 256;  // summed on their own, so that rounding grows with a run and not with a hub's edges
 
 // sums[kVectors] = `before`, or nothing, + sum over edges of factor * x[index, offset ...]. The last vector may begin early,
 // so that it ends with the row: columns that two vectors cover are summed twice, in the same order.
@@ -20,19 +21,24 @@ JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int
   const int32_t* indices = args.rows.indices;
   for (int v = 0; v < kVectors; ++v) sums[v] = before ? load(before + (v + 1 < kVectors ? offset + v * kLanes : last_offset)) : Floats{};
   const int64_t width = args.width;
-  for (int64_t edge = begin; edge < end; ++edge) {
-    if (args.prefetch && edge + kSumAhead < args.rows.num_edges) {
-      const int64_t next = static_cast<uint32_t>(indices[edge + kSumAhead]);
-      if (next < args.rows.num_columns) {
-        const char* ahead = reinterpret_cast<const char*>(x + next * width + offset);
-        for (int64_t byte = 0; byte < int64_t{sizeof(T)} * kLanes * kVectors; byte += 64) __builtin_prefetch(ahead + byte);
+  for (int64_t run = begin; run < end; run += kRunEdges) {
+    const int64_t run_end = end - run < kRunEdges ? end : run + kRunEdges;
+    Floats part[kVectors] = {};
+    for (int64_t edge = run; edge < run_end; ++edge) {
+      if (args.prefetch && edge + kSumAhead < args.rows.num_edges) {
+        const int64_t next = static_cast<uint32_t>(indices[edge + kSumAhead]);
+        if (next < args.rows.num_columns) {
+          const char* ahead = reinterpret_cast<const char*>(x + next * width + offset);
+          for (int64_t byte = 0; byte < int64_t{sizeof(T)} * kLanes * kVectors; byte += 64) __builtin_prefetch(ahead + byte);
+        }
       }
+      const int64_t index = indices[edge];
+      const T* row = x + index * width;
+      const Floats times = factor(edge, index);
+      for (int v = 0; v < kVectors - 1; ++v) part[v] += times * load_features(row + offset + v * kLanes);
+      part[kVectors - 1] += times * load_features(row + last_offset);
     }
-    const int64_t index = indices[edge];
-    const T* row = x + index * width;
-    const Floats times = factor(edge, index);
-    for (int v = 0; v < kVectors - 1; ++v) sums[v] += times * load_features(row + offset + v * kLanes);
-    sums[kVectors - 1] += times * load_features(row + last_offset);
+    for (int v = 0; v < kVectors; ++v) sums[v] += part[v];
   }
 }
 
@@ -67,11 +73,16 @@ JHGNN_INLINE void sum_narrow_row(const RowSum& args, const T* x, int64_t begin, 
                                  float* sums) {
   const int64_t width = args.width;
   for (int64_t column = 0; column < width; ++column) sums[column] = 0.0f;
-  for (int64_t edge = begin; edge < end; ++edge) {
-    const int64_t index = args.rows.indices[edge];
-    const float times = factor(edge, index)[0];
-    const T* row = x + index * width;
-    for (int64_t column = 0; column < width; ++column) sums[column] += times * to_float(row[column]);
+  for (int64_t run = begin; run < end; run += kRunEdges) {
+    const int64_t run_end = end - run < kRunEdges ? end : run + kRunEdges;
+    float part[kLanes] = {};
+    for (int64_t edge = run; edge < run_end; ++edge) {
+      const int64_t index = args.rows.indices[edge];
+      const float times = factor(edge, index)[0];
+      const T* row = x + index * width;
+      for (int64_t column = 0; column < width; ++column) part[column] += times * to_float(row[column]);
+    }
+    for (int64_t column = 0; column < width; ++column) sums[column] += part[column];
   }
 }
 

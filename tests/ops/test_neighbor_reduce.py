@@ -86,6 +86,18 @@ def test_native_takes_edges_of_a_row_in_any_order() -> None:
     np.testing.assert_array_equal(neighbor_mean.neighbor_mean(placed(shuffled), x, implementation="native"), in_order)
 
 
+@pytest.mark.parametrize("width", [3, 64])
+def test_native_rounding_does_not_grow_with_a_row(width: int) -> None:
+    """Equal terms are the worst: added one after the other, each is rounded to the sum's last bit the same way."""
+    count = 16_000
+    graph = SemanticGraph.from_pairs(np.arange(count), np.zeros(count, int), count, 2, "hub")
+    x = np.full((count, width), 0.1, np.float32)
+    found = neighbor_mean.neighbor_mean(placed(graph), x, implementation="native")
+    np.testing.assert_allclose(np.asarray(found[0], np.float64), x[0].astype(np.float64), rtol=1e-5)
+    one_by_one = np.cumsum(x[:, 0], dtype=np.float32)[-1] / count
+    assert abs(one_by_one - np.float64(x[0, 0])) > 1e-4 * x[0, 0]
+
+
 @ops
 def test_bfloat16_in_float32_sums_at_a_hub(op: str, implementation: str) -> None:
     x, cotangent = (jnp.asarray(array, jnp.bfloat16) for array in inputs(GRAPHS["hub_out"], 4))
