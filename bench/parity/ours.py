@@ -50,8 +50,8 @@ def write_problem(graph: HeteroGraph, config: Config, folder: Path, seed: int = 
     """Writes what the peers read, and returns by `DEFINITION/FEATURES` what they are compared with.
 
     Features are `sparse` or `dense`, as the peer's variant has them: a weight's gradient sums over all nodes, in
-    another order each way. R-GCN on ACM, DGL in float32 is 1.2e-6 from itself in float64 with dense features, 8.6e-6
-    with sparse ones.
+    another order each way. With R-GCN on ACM, DGL in float32 is 1.2e-6 from itself in float64 with dense features,
+    8.6e-6 with sparse ones.
 
     Of several random weights those are taken with which our own two layouts agree best. LeakyReLU's slope jumps at
     zero, and where one of the 18 million logits of HAN on ACM is within rounding of it, either slope is right: with

@@ -9,8 +9,8 @@
 namespace jhgnn {
 namespace JHGNN_ISA {
 
-constexpr int kBlock = 8;          // vectors: half of the registers; four do not hide the latency of an addition
-constexpr int64_t kSumAhead = 16;  // edges
+constexpr int kBlock = 8;           // vectors: half of the registers; four do not hide the latency of an addition
+constexpr int64_t kSumAhead = 16;   // edges
 constexpr int64_t kRunEdges = 256;  // summed on their own, so that rounding grows with a run and not with a hub's edges
 
 // sums[kVectors] = `before`, or nothing, + sum over edges of factor * x[index, offset ...]. The last vector may begin early,
@@ -19,9 +19,9 @@ template <int kVectors, typename T, typename Factor>
 JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int64_t end, int64_t offset,
                               int64_t last_offset, const Factor& factor, const float* before, Floats* sums) {
   const int32_t* indices = args.rows.indices;
-  for (int v = 0; v < kVectors; ++v) sums[v] = before ? load(before + (v + 1 < kVectors ? offset + v * kLanes : last_offset)) : Floats{};
   const int64_t width = args.width;
-  for (int64_t run = begin; run < end; run += kRunEdges) {
+  int64_t run = begin;
+  do {  // also for no edge
     const int64_t run_end = end - run < kRunEdges ? end : run + kRunEdges;
     Floats part[kVectors] = {};
     for (int64_t edge = run; edge < run_end; ++edge) {
@@ -38,8 +38,17 @@ JHGNN_INLINE void sum_columns(const RowSum& args, const T* x, int64_t begin, int
       for (int v = 0; v < kVectors - 1; ++v) part[v] += times * load_features(row + offset + v * kLanes);
       part[kVectors - 1] += times * load_features(row + last_offset);
     }
-    for (int v = 0; v < kVectors; ++v) sums[v] += part[v];
-  }
+    for (int v = 0; v < kVectors; ++v) {
+      if (run > begin) {
+        sums[v] += part[v];
+      } else if (before) {
+        sums[v] = load(before + (v + 1 < kVectors ? offset + v * kLanes : last_offset)) + part[v];
+      } else {
+        sums[v] = part[v];  // most rows have no other run: no addition, and their bits
+      }
+    }
+    run = run_end;
+  } while (run < end);
 }
 
 // Calls emit(offset, vector) for the columns of one row's sum, added to `before` if that is given.

@@ -69,14 +69,18 @@ def start(folder: Path, *options: str, program: Sequence[str] = ("-m", "jhgnn.tr
     return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
 
 
-def start_two(folder: Path, *options: str, **how: Sequence[str]) -> list[subprocess.Popen]:
+def free_address() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def start_two(folder: Path, *options: str, **how: Sequence[str]) -> list[subprocess.Popen]:
+    where = free_address()
     return [
         start(
             folder,
-            f"--distributed.coordinator=127.0.0.1:{port}",
+            f"--distributed.coordinator={where}",
             "--distributed.num_processes=2",
             *options,
             f"--distributed.process_id={number}",
@@ -137,10 +141,8 @@ processes.leave(0 if told.exists() else 1)
 @pytest.mark.slow
 def test_no_process_goes_on_before_all_know_that_they_have_joined(tmp_path):
     """Else the first could end while another still looks for it, which then waits for minutes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{free.getsockname()[1]}"
-    commands = [[sys.executable, "-c", TOLD_LATE, where, str(number), str(tmp_path / "told")] for number in range(2)]
+    arguments = [sys.executable, "-c", TOLD_LATE, free_address()]
+    commands = [[*arguments, str(number), str(tmp_path / "told")] for number in range(2)]
     finish(*(
         subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
         for command in commands
