@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE_SOURCES := $(wildcard CMakeLists.txt jhgnn/native/*.cc jhgnn/native/*.h)
+NATIVE_SOURCES := $(wildcard CMakeLists.txt jhgnn/native/*.cc jhgnn/native/*.h jhgnn/native/cuda/*.cc jhgnn/native/cuda/*.h \
+	jhgnn/native/cuda/*.cu)
 
 .PHONY: compare train test test-all lint types format bench-quick clean help
 

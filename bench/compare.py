@@ -7,14 +7,13 @@ same command resumes. `--check` instead compares the stored result with the run 
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import MINIBATCH_CASES, PRESETS, ROOT, TIMED, Case, is_real
+from bench.comparison.cases import MINIBATCH_CASES, PRESETS, TIMED, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
 from bench.comparison.measure import (
     COLD_LIMIT_S,
@@ -29,6 +28,7 @@ from bench.comparison.measure import (
 from bench.comparison.protocol import WorkerError
 from bench.comparison.report import check_page, draw_plot, write_tables
 from bench.comparison.results import FileError, Results, slower
+from bench.record import ROOT, commit
 from jhgnn.graph.memory_limit import available_memory_bytes
 
 QUICK_BUDGET_S, BUDGET_S = 7.6 * 60, 38.5 * 60
@@ -113,7 +113,6 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
             absent[peer] = "; ".join([why, *problems])
             say(f"{peer} is left out: {absent[peer]}")
     threads = described["cores"]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     header = {
         "machine": described,
         "settings": {
@@ -125,7 +124,7 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
             ),
         }
         | ({"plain": True} if options.plain else {}),
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "missing": absent,
     }
     folder = ROOT / "build" / "compare"

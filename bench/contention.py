@@ -15,7 +15,6 @@ import os
 import platform
 import resource
 import statistics
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.record import RESULTS, commit, store
 from jhgnn.data import load_graph, save_graph
 from jhgnn.data.synthetic import generate
 from jhgnn.graph.hetero_graph import HeteroGraph
@@ -31,7 +31,6 @@ from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import fan_out_plan
 
-ROOT = Path(__file__).parents[1]
 SHARES = (1, 2, 4, 8)
 FAN_OUT = [25, 20]
 THREADS = 2
@@ -103,7 +102,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the synthetic MAG")
     parser.add_argument("--batch-size", type=int, default=1024, help="of the global batch")
     parser.add_argument("--rounds", type=int, default=30, help="batches after two to warm up")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "contention.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "contention.json")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -118,7 +117,6 @@ def main() -> None:
             row["slowdown_one_process"] = row["one_process"]["ms"] / (rows[0] if rows else row)["one_process"]["ms"]
             rows.append(row)
             print(json.dumps(row), flush=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     result = {
         "study": "contention",
         "graph": {"name": "synthetic mag", "scale": options.scale},
@@ -127,14 +125,11 @@ def main() -> None:
         "threads_a_process": THREADS,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_average": os.getloadavg()[0],
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "rows": rows,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    half = options.output.with_suffix(".tmp")
-    half.write_text(json.dumps(result, indent=1) + "\n")
-    half.replace(options.output)
+    store(options.output, result)
 
 
 if __name__ == "__main__":

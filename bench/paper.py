@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,12 +12,15 @@ from typing import Any
 from bench.paper_study.figures import draw_all
 from bench.paper_study.findings import all_findings
 from bench.paper_study.runs import TRACED_STEPS, planned, take
+from bench.record import RESULTS as STORED
+from bench.record import ROOT, commit, store
+from jhgnn.runtime.files import write_text
 
-RESULTS = Path("bench/results/paper.json")
-CONTENTION = Path("bench/results/contention.json")
-PARTIAL = Path("bench/results/.paper.partial.json")
-DOCUMENT = Path("docs/findings.md")
-IMAGES = Path("docs/images")
+RESULTS = STORED / "paper.json"
+CONTENTION = STORED / "contention.json"
+PARTIAL = STORED / ".paper.partial.json"
+DOCUMENT = ROOT / "docs" / "findings.md"
+IMAGES = ROOT / "docs" / "images"
 
 
 def measure(groups: list[str], quick: bool) -> dict[str, Any]:
@@ -176,13 +178,12 @@ def _machine() -> dict[str, Any]:
 
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "cpu": names[0] if names else platform.processor(),
         "cores": os.cpu_count(),
         "system": platform.system(),
         "jax": jax.__version__,
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "load": os.getloadavg()[0],
     }
 
@@ -213,9 +214,9 @@ def main() -> int:
             order = [(run.group, run.name) for run in planned()]
             results["rows"] = sorted(rows, key=lambda row: order.index((row["group"], row["name"])))
     results["rows"] += contention_rows()
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    store(RESULTS, results)
     draw_all(results["rows"], IMAGES)
-    DOCUMENT.write_text(document(results), encoding="utf-8")
+    write_text(DOCUMENT, document(results))
     return 0
 
 

@@ -8,11 +8,9 @@ and feature table in text. HGB DBLP is 132 MB of text in a 2.6 MB zip. The plain
 import argparse
 import gzip
 import io
-import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 import zipfile
 from collections.abc import Callable
@@ -20,11 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.record import DATA_ROOT, RESULTS, commit, store
 from jhgnn import data
 from jhgnn.data.number_table import read_table
 
-ROOT = Path(__file__).parents[1]
-DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "data"))
 SETS = {
     "hgb_dblp": "hgb",
     "hgb_acm": "hgb",
@@ -76,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data-root", type=Path, default=DATA_ROOT)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "readers.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "readers.json")
     arguments = parser.parse_args()
 
     def reader(name: str) -> Callable[[], object]:
@@ -107,17 +104,12 @@ def main() -> None:
         "rounds": arguments.rounds,
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "load_average_at_start": load,
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-        ).stdout.strip(),
+        "commit": commit(),
         "numpy": np.__version__,
         "plain_over_ours_hgb_dblp": round(ratio, 2),
         "rows": rows,
     }
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text(json.dumps(result, indent=2) + "\n")
-    os.replace(temporary, arguments.out)
+    store(arguments.out, result)
 
 
 if __name__ == "__main__":

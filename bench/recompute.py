@@ -26,14 +26,16 @@ from bench.recompute_study.fit import fit
 from bench.recompute_study.page import DOCUMENT, write_document
 from bench.recompute_study.pareto import draw, write_html
 from bench.recompute_study.peers import measure_peers
-from bench.recompute_study.variants import implementations, variant
+from bench.recompute_study.variants import implementations
+from bench.record import RESULTS as STORED
+from bench.record import ROOT, commit
 from jhgnn.config import Config
+from jhgnn.config.command_line import OneLineParser, add_options, from_options
+from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError
-from jhgnn.recipe import OneLineParser, add_options, from_options, to_toml
-from jhgnn.training.reporting import write_json, write_text
+from jhgnn.runtime.files import write_json, write_text
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "results" / "recompute"
+RESULTS = STORED / "recompute"
 IMAGES = ROOT / "docs" / "images"
 LIMIT_S = 900.0
 """Of one process."""
@@ -101,9 +103,10 @@ def study(config: Config, options: argparse.Namespace) -> None:
         search_s = search_seconds(config, Path(folder)) if options.search else None
     peers: list[dict[str, Any]] = []
     if not options.no_peers:
-        from jhgnn.training.problem import read
+        from jhgnn.training.problem import read_problem
 
-        peers = measure_peers(read(config, progress=False), config, os.cpu_count() or 1, options.rounds)
+        graph = read_problem(config, progress=False).graph
+        peers = measure_peers(graph, config, os.cpu_count() or 1, options.rounds)
     described = machine()
     results: dict[str, Any] = {
         "name": name,
@@ -156,8 +159,8 @@ def against_none(cells: list[dict[str, Any]]) -> None:
 
 def alone(config: Config, cell: dict[str, Any], steps: int, folder: Path) -> dict[str, Any]:
     """Memory of one variant in a fresh process."""
-    own = variant(config, cell["implementation"], cell["remat"])
-    answer = run("bench.recompute_study.cell", [*_recipe(own, folder), str(steps), cell["implementation"]])
+    variant = [cell["implementation"], cell["remat"], str(steps)]
+    answer = run("bench.recompute_study.cell", [*_recipe(config, folder), *variant])
     if not answer:
         return {}
     told: dict[str, Any] = json.loads(answer.splitlines()[-1])
@@ -205,12 +208,6 @@ def version(package: str) -> str:
     from importlib import metadata
 
     return metadata.version(package)
-
-
-def commit() -> str:
-    """Of the working tree."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def say(text: str) -> None:

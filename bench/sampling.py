@@ -21,6 +21,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from bench.comparison.environment import peers_python
+from bench.record import RESULTS, ROOT, commit, store
 from jhgnn.data.synthetic import generate
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.sampling.capacities import Buckets, padding_waste, presampled
@@ -29,7 +31,6 @@ from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan, fan_out_plan, walk_plan
 
-ROOT = Path(__file__).parents[1]
 CASES: list[tuple[list[int], int, int]] = [  # fan-out, batch size, threads
     ([25, 20], 1024, 2),
     ([25, 20], 1024, 1),
@@ -107,11 +108,10 @@ def host_runner(graph: HeteroGraph, plan: SamplingPlan, threads: int, buckets: B
     return run
 
 
-def device_runner(graph: HeteroGraph, plan: SamplingPlan, buckets: Buckets, deduplicate: bool) -> Runner:
+def device_runner(graph: HeteroGraph, plan: SamplingPlan, buckets: Buckets) -> Runner:
     """The sampler of a compiled step, on JAX's default device."""
-    batch_size = buckets.capacities[-1][0][graph.target or ""]
-    capacities = buckets.capacities[0] if deduplicate else plan.product_capacities({graph.target or "": batch_size})
-    compiled = jax.jit(sample_on_device, static_argnums=(0, 1), static_argnames="deduplicate")
+    capacities = buckets.capacities[0]
+    compiled = jax.jit(sample_on_device, static_argnums=(0, 1))
     edges = device_edges(graph, plan)
 
     def run(batches: list[np.ndarray]) -> Result:
@@ -119,7 +119,7 @@ def device_runner(graph: HeteroGraph, plan: SamplingPlan, buckets: Buckets, dedu
         for step, batch in enumerate(batches):
             start = time.perf_counter()
             seeds = {graph.target or "": batch}
-            blocks = compiled(plan, capacities, edges, seeds, np.uint32(0), np.uint32(step), deduplicate=deduplicate)
+            blocks = compiled(plan, capacities, edges, seeds, np.uint32(0), np.uint32(step))
             jax.block_until_ready(blocks)
             found["ms"].append(1e3 * (time.perf_counter() - start))
             found["edges"].append(sum(int(t.num_neighbors.sum()) for hop in blocks.hops for t in hop.values()))
@@ -175,8 +175,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds after one to warm up")
     parser.add_argument("--batches", type=int, default=10, help="batches a round")
     parser.add_argument("--scale", type=float, default=1.0, help="of the synthetic MAG")
-    parser.add_argument("--peers-python", type=Path, default=ROOT / ".venv-peers" / "bin" / "python")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "sampling.json")
+    parser.add_argument("--peers-python", type=Path, default=peers_python())
+    parser.add_argument("--output", type=Path, default=RESULTS / "sampling.json")
     options = parser.parse_args()
     graph = generate("mag", scale=options.scale)
     target = graph.target or ""
@@ -210,8 +210,7 @@ def main() -> None:
             blocks, _ = sampler.sample({target: batches[0]}, 0, 0, buckets)
             runners: dict[str, Runner] = {"ours": host_runner(graph, plan, threads, buckets)}
             if index == 0:
-                runners["ours_device"] = device_runner(graph, plan, buckets, deduplicate=True)
-                runners["ours_device_without_deduplication"] = device_runner(graph, plan, buckets, deduplicate=False)
+                runners["ours_device"] = device_runner(graph, plan, buckets)
             peer = peers_with(threads)
             if peer is not None:
                 requests: dict[str, dict[str, object]] = {
@@ -253,21 +252,17 @@ def main() -> None:
         rows.append(row)
         for own in peers.values():
             own.close()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     result = {
         "study": "sampling",
         "graph": {"name": "synthetic mag", "scale": options.scale, "num_edges": graph.num_edges},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "versions": versions,
         "rounds": options.rounds,
         "batches_a_round": options.batches,
         "rows": rows,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = options.output.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    temporary.replace(options.output)
+    store(options.output, result)
     print(f"written to {options.output}")
 
 

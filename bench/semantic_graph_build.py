@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.comparison.environment import peers_python
+from bench.record import DATA_ROOT, RESULTS, commit, store
 from jhgnn.data import load
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.schema import Metapath
@@ -26,8 +28,6 @@ from jhgnn.graph.semantic_graph_build import build_metapath, estimate_num_edges
 REPEATS = 3
 """Builds in a row in each round, the quickest of which counts: the other process has just had the caches."""
 
-ROOT = Path(__file__).parents[1]
-DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "data"))
 TABLE_3 = {
     "acm": {"PAP": 29_436, "PSP": 2_200_581, "PAPSP": 3_666_289},
     "imdb": {"MDM": 17_446, "MAM": 85_358, "MAMDM": 338_517},
@@ -149,12 +149,10 @@ def main() -> None:
     parser.add_argument(
         "--peers-python",
         type=Path,
-        default=ROOT / ".venv-peers" / "bin" / "python",
+        default=peers_python(),
         help="interpreter of the environment that has DGL",
     )
-    parser.add_argument(
-        "--output", type=Path, default=ROOT / "bench" / "results" / "semantic_graph_build.json", help="JSON to write"
-    )
+    parser.add_argument("--output", type=Path, default=RESULTS / "semantic_graph_build.json", help="JSON to write")
     options = parser.parse_args()
     if not options.data_root.is_dir():
         sys.exit(f"error: no real data at {options.data_root}; set --data-root or JHGNN_DATA_ROOT")
@@ -171,21 +169,17 @@ def main() -> None:
             if worker is not None:
                 versions |= worker.versions
                 worker.close()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     result = {
         "study": "semantic_graph_build",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_average_at_start": load_average,
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "versions": versions,
         "rounds": options.rounds,
         "repeats_a_round": REPEATS,
         "rows": rows,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = options.output.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    temporary.replace(options.output)
+    store(options.output, result)
     print(f"written to {options.output}")
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jhgnn import native
-from jhgnn.step_memory import keep_step_memory
+from jhgnn.runtime.step_memory import keep_step_memory
 
 SHAPES = [(5257, 64, 64), (14328, 64, 64), (4278, 64, 128), (4278, 64, 192), (3025, 64, 256), (3025, 512, 64)]
 """Rows, width of x, width of d."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jhgnn.config import Config
+from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.errors import InputError
-from jhgnn.huge_pages import restart_on_huge_pages
-from jhgnn.recipe import OneLineParser, add_options, from_options
+from jhgnn.runtime.huge_pages import restart_on_huge_pages
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -57,14 +57,14 @@ def profile_recipe(options: argparse.Namespace) -> int:
     """Traces a recipe and reports."""
     from jhgnn.profiling import ncu
     from jhgnn.profiling.capture import capture
-    from jhgnn.train import configure_jax
-    from jhgnn.training.reporting import Say
+    from jhgnn.runtime.console import Say
+    from jhgnn.runtime.jax_settings import configure_jax
 
     config = from_options(options)
     if options.ncu:
         ncu.find()
-        if config.sampling.batch_size:
-            raise InputError(f"--ncu with sampling.batch_size = {config.sampling.batch_size}: full-batch steps only")
+        if config.sampling.batch_size or config.task.name == "link_prediction":
+            raise InputError("--ncu replays full-batch steps of node classification; leave it out for others")
     folder = output_folder(options, config)
     configure_jax()
     Say()(f"profiling {config.model.name}: {options.warm_up} steps to warm up, {options.steps} traced; in {folder}")
@@ -80,7 +80,8 @@ def report(source: Path, folder: Path) -> int:
     from jhgnn.profiling.report import write_report
     from jhgnn.profiling.stages import analyse
     from jhgnn.profiling.tables import print_profile
-    from jhgnn.training.reporting import Say, write_json
+    from jhgnn.runtime.console import Say
+    from jhgnn.runtime.files import write_json
 
     profile = analyse(source)
     write_json(folder / "profile.json", profile)
@@ -116,7 +117,7 @@ def compare(first: Path, second: Path, options: argparse.Namespace) -> int:
     """Prints two profiles side by side and writes compare.html."""
     from jhgnn.profiling.report import write_comparison
     from jhgnn.profiling.tables import print_comparison
-    from jhgnn.training.reporting import Say
+    from jhgnn.runtime.console import Say
 
     profiles = (load_profile(first), load_profile(second))
     folder = Path(getattr(options, "run.dir", "") or ".").expanduser()

@@ -275,7 +275,7 @@ def test_lack_of_memory_is_one_line_with_ways_out(error, tmp_path, academic_path
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("jhgnn.training.loop.compile_programs", fail)
+    monkeypatch.setattr("jhgnn.training.whole_graph.WholeGraph.compile", fail)
     assert main(train_arguments(academic_path, tmp_path / "run")) == 1
     message = the_error(capsys.readouterr().err)
     assert message.startswith("error: out of memory: ")
@@ -296,7 +296,7 @@ def test_impossible_budget_is_one_line_with_the_smallest_possible_one(tmp_path, 
 
 
 def test_faults_of_the_program_are_not_hidden(tmp_path, academic_path, monkeypatch):
-    monkeypatch.setattr("jhgnn.training.loop.compile_programs", lambda *_: 1 / 0)
+    monkeypatch.setattr("jhgnn.training.whole_graph.WholeGraph.compile", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(train_arguments(academic_path, tmp_path / "run"))
 

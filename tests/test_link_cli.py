@@ -51,17 +51,11 @@ def checkpoint_bytes(folder: Path) -> list[bytes]:
     """Every array of the newest checkpoint."""
     import jax
 
-    from jhgnn.recipe import load_recipe
+    from jhgnn.config.recipe import load_recipe
     from jhgnn.training.checkpoint import CheckpointStore
-    from jhgnn.training.link_problem import prepare_links
-    from jhgnn.training.link_programs import train_links_batches
-    from jhgnn.training.optimizer import make_optimizer
-    from jhgnn.training.state import init_state, random_params
+    from jhgnn.training.prepare import prepare
 
-    config = load_recipe(folder / "recipe.toml")
-    problem = prepare_links(config, progress=False)
-    optimizer = make_optimizer(config.training, train_links_batches(problem, config).steps_per_epoch)
-    like = init_state(random_params(problem.builder(config), 0), optimizer, 0)
+    like = prepare(load_recipe(folder / "recipe.toml"), progress=False).initial_state(0)
     found = CheckpointStore(folder / "checkpoints").load(like)
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((found.state, found.best_params))]
 
@@ -102,19 +96,19 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, graph_path):
 def test_a_run_stopped_in_mid_epoch_resumes_bitwise(tmp_path, graph_path, monkeypatch):
     import signal
 
-    from jhgnn.training import link_loop
+    from jhgnn.training import loop
 
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert main(arguments(graph_path, whole, "--training.epochs", "3")) == 0
-    one_batch, done = link_loop._Run._one_batch, []
+    one_batch, done = loop._Run._one_batch, []
 
-    def counting(self, order):
-        one_batch(self, order)
+    def counting(self, *arguments):
+        one_batch(self, *arguments)
         done.append(self.progress)
         if len(done) == 6:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(link_loop._Run, "_one_batch", counting)
+    monkeypatch.setattr(loop._Run, "_one_batch", counting)
     assert main(arguments(graph_path, stopped, "--training.epochs", "3")) == 128 + signal.SIGTERM
     assert done[-1].step > 0
     monkeypatch.undo()
@@ -150,16 +144,17 @@ def test_a_loss_that_is_not_finite_names_step_stage_and_tensor_and_keeps_the_sta
     ("more", "message"),
     [
         (("--model.name", "han"), "links need 'rgcn' or 'rgat'"),
-        (("--model.name", "rgat", "--model.heads", "2"), "task.exclude_targets works with 'rgcn'"),
-        (("--sampling.batch_size", "8"), "link prediction passes messages over the whole graph"),
-        (("--training.monitor", "micro_f1"), "training.monitor = 'micro_f1' is for classes"),
+        (("--model.name", "rgat", "--model.heads", "2"), "over the whole graph works with 'rgcn'"),
+        (("--sampling.batch_size", "8"), "whose rows a mini-batch does not have"),
+        (
+            ("--training.monitor", "micro_f1"),
+            "training.monitor = 'micro_f1' is no figure of link_prediction; use one of 'mrr', 'auc', 'loss'",
+        ),
         (("--task.encoder", "none"), "task.encoder is 'none'"),
         (("--training.label_smoothing", "0.1"), "links have none"),
         (("--data.validation", "false"), "links that validate never train"),
-        (("--training.memory_budget", "1GiB"), "for links set training.remat"),
         (("--task.relations", "hates"), "task.relations: 'hates' is unknown"),
-        (("--task.relations", "likes", "knows"), "join different types"),
-        (("--kernels.mean", "dense", "--model.bases", "2"), "bases are summed by 'native' or 'segment'"),
+        (("--kernels.mean", "dense", "--model.bases", "2"), "weighted messages are summed by 'bucketed' or 'native'"),
     ],
 )
 def test_what_does_not_fit_is_one_line(more, message, tmp_path, graph_path, capsys):

@@ -179,3 +179,42 @@ def test_data_of_another_shape_is_refused(tmp_path, academic_path, capsys):
     bigger = save_graph(dataclasses.replace(academic(papers=41), features={}), tmp_path / "bigger")
     assert main(["--run", str(tmp_path / "run"), "--data.path", str(bigger)]) == 2
     assert "of another model" in the_error(capsys.readouterr().err)
+
+
+def test_nodes_and_classes_are_called_as_the_data_calls_them(tmp_path, academic_path):
+    import dataclasses
+
+    plain = load_graph(academic_path)
+    names = np.array([f"paper, no. {number * 7}" for number in range(40)], np.dtypes.StringDType())
+    keyed = dataclasses.replace(plain, keys={"paper": names}, class_names=("logic", "sets", "types"))
+    tables = []
+    for number, graph in enumerate((plain, keyed)):
+        data, run = save_graph(graph, tmp_path / f"graph{number}"), tmp_path / f"run{number}"
+        assert run_train(*train_arguments(data, run, "--training.epochs", "2")) == 0
+        assert main(["--run", str(run)]) == 0
+        tables.append(rows(run / "predictions" / "predictions.csv"))
+    for row, own in zip(*tables, strict=True):
+        assert own["node"] == f"paper, no. {int(row['node']) * 7}"
+        for name in ("predicted", "label"):
+            assert own[name] == keyed.class_names[int(row[name])]
+        assert own["split"] == row["split"]
+
+
+def test_links_are_called_by_the_keys_of_both_types(tmp_path, academic_path):
+    import dataclasses
+
+    plain = load_graph(academic_path)
+    keyed = dataclasses.replace(plain, keys={"paper": 100 + np.arange(40), "author": 500 + np.arange(25)})
+    links = ["--task.name", "link_prediction", "--task.relations", "writes", "is_about", "--training.epochs", "1"]
+    tables = []
+    for number, graph in enumerate((plain, keyed)):
+        data, run = save_graph(graph, tmp_path / f"graph{number}"), tmp_path / f"run{number}"
+        assert run_train(*train_arguments(data, run, *links)) == 0
+        assert main(["--run", str(run)]) == 0
+        tables.append(rows(run / "predictions" / "links.csv"))
+    first = {"author:writes:paper": (500, 100), "paper:is_about:subject": (100, 0)}  # subjects have no keys
+    assert {row["relation"] for row in tables[0]} == set(first)
+    for row, own in zip(*tables, strict=True):
+        source, target = first[row["relation"]]
+        assert (int(own["head"]), int(own["tail"])) == (int(row["head"]) + source, int(row["tail"]) + target)
+        assert own["score"] == row["score"]

@@ -22,15 +22,13 @@ def state_of(folder: Path) -> dict[str, bytes]:
     """Every array of the newest checkpoint: step, seed, parameters, optimizer, best parameters."""
     import jax
 
-    from jhgnn.recipe import load_recipe
+    from jhgnn.config.recipe import load_recipe
     from jhgnn.training.checkpoint import CheckpointStore
-    from jhgnn.training.optimizer import make_optimizer
-    from jhgnn.training.problem import prepare
-    from jhgnn.training.state import init_params, init_state, param_names
+    from jhgnn.training.prepare import prepare
+    from jhgnn.training.state import param_names
 
     config = load_recipe(folder / "recipe.toml")
-    params = init_params(config.model, prepare(config, progress=False).spec, config.run.seed)
-    like = init_state(params, make_optimizer(config.training), config.run.seed)
+    like = prepare(config, progress=False).initial_state(config.run.seed)
     checkpoint = CheckpointStore(folder / "checkpoints").load(like)
     leaves = param_names({"state": checkpoint.state._asdict(), "best": checkpoint.best_params})
     return {name: np.asarray(jax.device_get(leaf)).tobytes() for name, leaf in leaves.items()}

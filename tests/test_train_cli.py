@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jhgnn.config import Config
+from jhgnn.config.recipe import load_recipe
 from jhgnn.data import save_graph
-from jhgnn.recipe import load_recipe
 from jhgnn.train import main
 from jhgnn.training.checkpoint import CheckpointStore
 from tests.commands import QUIET, the_error, train_arguments
@@ -46,11 +46,10 @@ def best_params(folder: Path) -> dict[str, bytes]:
     """The stored arrays of the checkpoint as they lie on disk do not compare; their values do."""
     import jax
 
-    from jhgnn.training.problem import prepare
-    from jhgnn.training.state import abstract_params, param_names
+    from jhgnn.training.prepare import prepare
+    from jhgnn.training.state import param_names
 
-    config = load_recipe(folder / "recipe.toml")
-    abstract = abstract_params(config.model, prepare(config, progress=False).spec)
+    abstract = prepare(load_recipe(folder / "recipe.toml"), progress=False).abstract_params
     loaded = CheckpointStore(folder / "checkpoints").load_best_params(abstract)
     return {name: np.asarray(leaf).tobytes() for name, leaf in param_names(jax.device_get(loaded)).items()}
 
@@ -192,7 +191,7 @@ def test_non_finite_loss_names_step_stage_and_tensor_and_leaves_a_checkpoint(tmp
     assert any(f"stage {prefix}" in error for prefix in ("layer", "LC", "jvp")), error
     assert "tensor " in error
     assert "lower training.learning_rate" in error
-    assert f"the checkpoint of epoch {epoch - 1} stays in {run}" in error
+    assert f"the state before it stays in {run}" in error
     assert [path.name for path in (run / "checkpoints").iterdir()] == [f"epoch-{epoch - 1:08d}"]
     assert [line["epoch"] for line in lines(run)] == list(range(1, epoch))
     # It resumes: to the same fault, or to its end where that comes before.

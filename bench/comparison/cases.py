@@ -1,7 +1,6 @@
 """What is compared: three models on four data sets, each with one recipe that every framework trains by."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,18 @@ import numpy as np
 from scipy import sparse
 
 from bench.comparison.graph_folder import PlainGraph, write_graph
-from jhgnn import fan_out_text
+from bench.record import DATA_ROOT, ROOT
+from jhgnn import models
 from jhgnn.config import Config
+from jhgnn.config.fan_out import parse as parse_fan_out
+from jhgnn.config.recipe import load_recipe
 from jhgnn.data import load
 from jhgnn.data.synthetic_presets import PRESETS
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.models.relation_plan import plan_layers
-from jhgnn.models.relational import DEFAULT_LAYERS
-from jhgnn.recipe import load_recipe
-from jhgnn.training.problem import build_graphs, read_metapaths
+from jhgnn.nn.layer_plan import LayerPlan, plan_layers
+from jhgnn.training.problem import Problem, build_graphs, pose, read_metapaths
 
-ROOT = Path(__file__).parents[2]
-DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "data"))
 MODELS = ("han", "rgcn", "rgat")
 DATASETS = {
     "acm": ("arrays", "acm_gtn"),
@@ -78,19 +76,30 @@ def read_dataset(dataset: str) -> HeteroGraph:
     return graph.with_reverse_relations() if dataset == "mag" else graph
 
 
+def problem_of(graph: HeteroGraph, config: Config) -> Problem:
+    """A recipe's problem on a graph that is as every framework gets it: no nodes are moved, nothing is added."""
+    data = dataclasses.replace(config.data, validation=True, reverse_relations=False, one_hot=False)
+    return pose(graph, dataclasses.replace(config, data=data))
+
+
 def semantic_edges(graph: HeteroGraph, config: Config) -> int:
     """Edges of the semantic graphs that the model aggregates over."""
-    _, graphs = build_graphs(graph, config)
+    _, graphs = build_graphs(problem_of(graph, config))
     return sum(each.num_edges for each in graphs.values())
 
 
+def uses_metapaths(config: Config) -> bool:
+    """Whether the recipe's model aggregates over metapaths."""
+    return models.find(config.model.name).over == "metapaths"
+
+
 def plain(graph: HeteroGraph, config: Config) -> PlainGraph:
-    """The graph in its neutral form, with the metapaths that HAN uses on it."""
+    """The graph in its neutral form, with the metapaths that the model aggregates over, if it does."""
     assert graph.target is not None
     assert graph.labels is not None
     relations = list(graph.schema.relations)
     metapaths = {}
-    if config.model.name == "han":
+    if uses_metapaths(config):
         for metapath in read_metapaths(graph, config.model):
             metapaths[metapath.name] = [relations.index(step) for step in metapath.relations]
     return PlainGraph(
@@ -123,38 +132,35 @@ def export(graph: HeteroGraph, config: Config, folder: Path) -> Path:
 def settings(graph: HeteroGraph, config: Config) -> dict[str, Any]:
     """The recipe as the peers read it: the model's and the training's fields, activation and layers resolved.
 
-    `plan` lists for each layer of R-GCN and R-GAT the positions of the relations that it computes, and the node types
-    that it reads and makes; all frameworks leave out what no later layer reads.
+    `plan` lists for each layer over relations the positions of those that it computes, and the node types that it reads
+    and makes; all frameworks leave out what no later layer reads.
     """
     assert graph.target is not None
-    model, training = config.model, config.training
-    activation = model.activation
-    if activation == "auto":
-        activation = "relu" if model.name == "rgcn" else "elu"
-    layers = model.layers or (1 if model.name == "han" else DEFAULT_LAYERS)
+    kind, training = models.find(config.model.name), config.training
+    model = kind.settled(config.model)
     relations = {str(each): each for each in graph.schema.relations}
     order = list(relations)
-    plan = [
-        {"relations": [order.index(name) for name in layer.relations], "reads": layer.reads, "makes": layer.makes}
-        for layer in plan_layers(relations, (graph.target,), layers, reads_targets=True)
-    ]
+    plans: tuple[LayerPlan, ...] = ()
+    if kind.over == "relations":
+        plans = plan_layers(relations, (graph.target,), model.layers, reads_targets=True)
     return dataclasses.asdict(model) | {
-        "activation": activation,
-        "layers": layers,
-        "plan": plan if model.name != "han" else [],
+        "plan": [
+            {"relations": [order.index(name) for name in layer.relations], "reads": layer.reads, "makes": layer.makes}
+            for layer in plans
+        ],
         "epochs": training.epochs,
         "patience": training.patience,
         "learning_rate": training.learning_rate,
         "weight_decay": training.weight_decay,
         "batch_size": config.sampling.batch_size,
         "walks": config.sampling.walks,
-        "fan_out": _fan_out(config, layers),
+        "fan_out": _fan_out(config, model.layers),
     }
 
 
 def _fan_out(config: Config, layers: int) -> list[int]:
     """Neighbours drawn at each hop, or of each metapath's walks."""
-    found = fan_out_text.parse(config.sampling.fan_out, "sampling.fan_out")
+    found = parse_fan_out(config.sampling.fan_out, "sampling.fan_out")
     if isinstance(found, int):
         return [found] * layers
     if not isinstance(found, list):

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from bench.record import ROOT
+
 REQUIREMENTS = ROOT / "bench" / "requirements-peers.txt"
 INSTALL_OPTIONS = ["--quiet", "--disable-pip-version-check", "--no-compile"]
 """Python compiles what it imports at its first import; compiling all that is installed took 63 s more."""

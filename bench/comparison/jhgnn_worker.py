@@ -5,8 +5,6 @@ import time
 _started = time.perf_counter()
 
 import dataclasses  # noqa: E402
-import functools  # noqa: E402
-from collections.abc import Generator  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -14,29 +12,22 @@ from typing import Any  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
+from bench.comparison.cases import problem_of  # noqa: E402
 from bench.comparison.f1 import f1_scores  # noqa: E402
 from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
 from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
+from bench.stepper import Stepper  # noqa: E402
 from jhgnn.config import Config  # noqa: E402
+from jhgnn.config.recipe import load_recipe, override  # noqa: E402
 from jhgnn.graph.hetero_graph import HeteroGraph  # noqa: E402
-from jhgnn.recipe import load_recipe, override  # noqa: E402
-from jhgnn.sampling.epoch import Cursor  # noqa: E402
-from jhgnn.step_memory import keep_step_memory  # noqa: E402
-from jhgnn.training.loop import Programs, compile_programs  # noqa: E402
-from jhgnn.training.minibatch_problem import MinibatchProblem, plan_minibatches  # noqa: E402
-from jhgnn.training.minibatch_programs import (  # noqa: E402
-    Fed,
-    Feed,
-    MinibatchPrograms,
-    compile_minibatches,
-    train_batches,
-)
-from jhgnn.training.objective import mean_loss  # noqa: E402
-from jhgnn.training.optimizer import make_optimizer  # noqa: E402
-from jhgnn.training.parallel import local  # noqa: E402
-from jhgnn.training.problem import Problem, build_graphs, place  # noqa: E402
-from jhgnn.training.state import Params, TrainState, init_params, init_state, num_params, param_names  # noqa: E402
-from jhgnn.training.step import Compiled, apply_model, compile_ahead, dropout_seed  # noqa: E402
+from jhgnn.runtime.step_memory import keep_step_memory  # noqa: E402
+from jhgnn.tasks.class_counts import mean_loss  # noqa: E402
+from jhgnn.training.execution import Execution, Programs  # noqa: E402
+from jhgnn.training.mesh import local  # noqa: E402
+from jhgnn.training.prepare import execution_of  # noqa: E402
+from jhgnn.training.programs import Compiled, compile_ahead, compile_lowered  # noqa: E402
+from jhgnn.training.state import Params, TrainState, num_params, param_names  # noqa: E402
+from jhgnn.training.whole_graph import WholeGraph  # noqa: E402
 
 VARIANTS: dict[str, dict[str, dict[str, str]]] = {
     "auto": {},
@@ -49,19 +40,36 @@ MINIBATCH_VARIANTS = {"in turn": 0, "ahead": 1}
 
 
 class Session:
-    """What a request needs from those before it."""
+    """What a request needs from those before it; `programs` are compiled by the first request that runs them."""
 
     graph: HeteroGraph
     plain: PlainGraph
     config: Config
-    problem: Problem
-    programs: Programs | None
-    forward: Compiled | None
-    state: TrainState
-    minibatch_problem: MinibatchProblem
-    minibatch_programs: MinibatchPrograms
-    cursor: Cursor
-    fed: Generator[Fed, None, None] | None = None  # of the loader in use
+    execution: Execution
+    programs: Programs | None = None
+    forward: Compiled | None = None
+    state: TrainState  # until there is a stepper, which takes it over
+    stepper: Stepper | None = None
+
+    def begin(self, execution: Execution, seed: int) -> Params:
+        """Takes another execution, with the first state of a seed; its parameters."""
+        self.close()
+        self.execution, self.programs, self.forward, self.stepper = execution, None, None, None
+        self.state = execution.initial_state(seed)
+        return self.state.params
+
+    def steps(self) -> Stepper:
+        """The steps so far; the first call compiles."""
+        if self.programs is None:
+            self.programs = self.execution.compile()
+        if self.stepper is None:
+            self.stepper = Stepper(self.programs, self.programs.place(self.state))
+        return self.stepper
+
+    def close(self) -> None:
+        """Ends the loader's threads."""
+        if self.stepper is not None:
+            self.stepper.close()
 
 
 def hetero_graph(plain: PlainGraph) -> HeteroGraph:
@@ -102,32 +110,25 @@ def build_model(variant: str, seed: int) -> Answer:
     """Semantic graphs, compiled on nobody's time but the first epoch's, and parameters."""
     before = process_peak_bytes()
     tables = {"sgb": {"cache_dir": ""}, "run": {"seed": seed}} | VARIANTS[variant]
-    session.config = config = override(session.config, tables, where=variant)
-    start = time.perf_counter()
-    metapaths, graphs = build_graphs(session.graph, config)
-    sgb_s = time.perf_counter() - start
-    session.problem = place(session.graph, metapaths, graphs, config)
-    session.programs = session.forward = None
-    params = init_params(config.model, session.problem.spec, seed)
-    session.state = init_state(params, make_optimizer(config.training), seed)
-    choices = sorted({f"{choice.op}: {choice.implementation}" for choice in session.problem.choices})
+    session.config = override(session.config, tables, where=variant)
+    execution = execution_of(problem_of(session.graph, session.config))
+    params = session.begin(execution, seed)
     return {
-        "sgb_s": sgb_s,
+        "sgb_s": execution.sgb_s,
         "params": num_params(params),
         "peak_before_bytes": before,
-        "implementations": choices,
-        "rows": session.problem.rows[0],
+        "implementations": sorted({f"{choice.op}: {choice.implementation}" for choice in execution.choices}),
+        "rows": execution.facts()["rows"],
     }
 
 
 def first_weights(folder: str, seed: int) -> Answer:
     """Writes the weights that a seed starts from, by each definition of `bench.parity`; their files by definition."""
-    from bench.parity.ours import definitions  # with the readers, whose import is not part of a start
+    from bench.parity.ours import definitions  # not part of a start
 
     written = {}
     for definition, config in definitions(session.config).items():
-        spec = place(session.graph, *build_graphs(session.graph, config), config).spec
-        leaves = param_names(init_params(config.model, spec, seed))
+        leaves = param_names(execution_of(problem_of(session.graph, config)).initial_params(seed))
         path = Path(folder) / f"first-weights-{config.model.name}-{definition}-{seed}.npz"
         np.savez(path, **{name: np.asarray(leaf) for name, leaf in leaves.items()})  # type: ignore[arg-type]
         written[definition] = str(path)
@@ -137,13 +138,9 @@ def first_weights(folder: str, seed: int) -> Answer:
 def epochs(count: int) -> Answer:
     """Trains `count` epochs; seconds of each. The first request compiles, within its first epoch."""
     found = []
-    problem = session.problem
     for _ in range(count):
         start = time.perf_counter()
-        if session.programs is None:
-            session.programs = compile_programs(problem, session.config)
-        session.state, report = session.programs.step(session.state, *problem.step_arguments)
-        jax.block_until_ready(report)
+        session.steps().step()
         found.append({"epoch_s": time.perf_counter() - start})
     return {"epochs": found}
 
@@ -151,67 +148,47 @@ def epochs(count: int) -> Answer:
 def build_minibatches(seed: int) -> Answer:
     """The plan of the draws, capacities learnt by sampling, programs compiled for them, and parameters."""
     before = process_peak_bytes()
-    config = session.config
-    session.config = config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
+    session.config = dataclasses.replace(session.config, run=dataclasses.replace(session.config.run, seed=seed))
     start = time.perf_counter()
-    session.minibatch_problem = problem = plan_minibatches(session.graph, config)
-    session.minibatch_programs = programs = compile_minibatches(problem, config)
-    params = init_params(config.model, problem.spec, seed)
-    optimizer = make_optimizer(config.training, train_batches(problem, config).steps_per_epoch)
-    session.state, session.cursor = programs.fleet.replicate(init_state(params, optimizer, seed)), Cursor()
+    execution = execution_of(problem_of(session.graph, session.config))
+    params = session.begin(execution, seed)
+    session.programs = execution.compile()
     return {
         "params": num_params(params),
         "build_s": time.perf_counter() - start,
-        "compile_s": programs.compile_s,
+        "compile_s": session.programs.compile_s,
         "peak_before_bytes": before,
-        "implementations": [f"sampling on the {problem.side[0]}"],
+        "implementations": [f"sampling on the {execution.profile_facts()['sampling']['side']}"],
     }
 
 
 def load_batches(variant: str) -> Answer:
     """Starts a loader where the one before stopped."""
-    problem, config = session.minibatch_problem, session.config
-    sampling = dataclasses.replace(config.sampling, prefetch_threads=MINIBATCH_VARIANTS[variant])
-    config = dataclasses.replace(config, sampling=sampling)
-    if session.fed is not None:
-        session.fed.close()
-    feed = Feed(problem, session.minibatch_programs, config, train_batches(problem, config))
-    session.fed = feed.iterate(session.cursor)
+    before = session.steps()
+    before.close()
+    threads = MINIBATCH_VARIANTS[variant]
+    session.stepper = Stepper(before.programs, before.state, cursor=before.cursor, prefetch_threads=threads)
     return {}
 
 
 def batches(count: int) -> Answer:
     """Trains on `count` batches; seconds of each, and of waiting for it."""
-    found, programs = [], session.minibatch_programs
-    assert session.fed is not None
+    found = []
     for _ in range(count):
-        start = time.perf_counter()
-        fed = next(session.fed)
-        ready = time.perf_counter()
-        for bucket in range(fed.bucket, len(programs.steps)):
-            session.state, report = programs.steps[bucket](session.state, programs.resident, fed.share)
-            if fed.share.blocks is not None or not bool(local(report.overflowed)):
-                break
-        jax.block_until_ready((session.state, report))
-        session.cursor = fed.following
-        entry = {"batch_s": time.perf_counter() - start, "wait_s": ready - start, "loss": float(local(report.loss))}
-        found.append(entry | {"targets": float(local(report.num_targets))})
+        step = session.steps().step()
+        loss, targets = float(local(step.report.loss)), float(local(step.report.num_examples))
+        found.append({"batch_s": step.seconds, "wait_s": step.wait_s, "loss": loss, "targets": targets})
     return {"batches": found}
 
 
 def forward_epochs(count: int) -> Answer:
     """Seconds of the forward pass and the loss alone, with dropout, compiled by itself."""
-    problem, config = session.problem, session.config
-    assert session.programs is not None
-    structure = session.programs.structure
-
-    def objective(params: Params, state: TrainState, inputs: Any, labels: jax.Array, ids: jax.Array) -> jax.Array:
-        output = apply_model(structure, params, inputs, dropout_seed(state), ids=ids)
-        return mean_loss(output.logits, labels[ids], config.training.label_smoothing)
-
-    arguments = (session.state.params, session.state, *problem.step_arguments)
+    execution, state = session.execution, session.steps().state
+    assert isinstance(execution, WholeGraph)
+    ids = jax.numpy.asarray(execution.task.training_examples())
+    arguments = (state.params, state, execution.resident, ids)
     if session.forward is None:
-        session.forward = compile_ahead(objective, arguments)
+        session.forward = compile_ahead(execution.update_program.mean_loss, arguments)
         jax.block_until_ready(session.forward(*arguments))
     found = []
     for _ in range(count):
@@ -223,21 +200,20 @@ def forward_epochs(count: int) -> Answer:
 
 def train(target_f1: float) -> Answer:
     """Trains to the end of the recipe, by the peers' loop."""
-    problem, config = session.problem, session.config
-    session.programs = session.programs or compile_programs(problem, config)
-    structure = session.programs.structure
-    infer = jax.jit(functools.partial(apply_model, structure))
-    labels, ids = session.plain.labels, problem.splits["val"]
+    execution, training = session.execution, session.config.training
+    assert isinstance(execution, WholeGraph)
+    infer = compile_lowered(execution.lower_inference)
+    labels, ids = session.plain.labels, session.plain.splits["val"]
     best_loss, waited, best_epoch, reached, done = float("inf"), 0, 0, None, 0
     best_logits = np.zeros(0)
-    for epoch in range(1, config.training.epochs + 1):
-        if 0 < config.training.patience <= waited:
+    for epoch in range(1, training.epochs + 1):
+        if 0 < training.patience <= waited:
             break
         epochs(1)
-        logits = infer(session.state.params, problem.inputs).logits
-        loss = float(mean_loss(logits[ids], problem.labels[ids]))
+        logits = infer(session.steps().state.params, execution.inputs)
+        loss = float(mean_loss(logits[ids], labels[ids]))
         done, waited, host = epoch, waited + 1, np.asarray(logits)
-        if reached is None and f1_scores(host, labels, session.plain.splits["val"])[0] >= target_f1:
+        if reached is None and f1_scores(host, labels, ids)[0] >= target_f1:
             reached = epoch
         if loss < best_loss:
             best_loss, best_logits, best_epoch, waited = loss, host, epoch, 0
@@ -254,8 +230,7 @@ def train(target_f1: float) -> Answer:
 def memory() -> Answer:
     """High-water marks, and XLA's own figure of the step's temporaries."""
     statistics = jax.devices()[0].memory_stats() or {}
-    programs = getattr(session, "programs", None) or getattr(session, "minibatch_programs", None)
-    temp = programs.step.peak_temp_bytes if programs else 0
+    temp = session.programs.step.peak_temp_bytes if session.programs else 0
     return {
         "process_peak_bytes": process_peak_bytes(),
         "device_peak_bytes": int(statistics.get("peak_bytes_in_use", 0)),
@@ -281,5 +256,4 @@ if __name__ == "__main__":
             "memory": memory,
         }
     )
-    if session.fed is not None:
-        session.fed.close()  # ends the loader's threads before the interpreter does
+    session.close()  # ends the loader's threads before the interpreter does

@@ -13,7 +13,6 @@ from typing import Any
 
 from bench.comparison.cases import (
     MINIBATCH_CASES,
-    ROOT,
     TARGET_F1,
     Case,
     export,
@@ -21,14 +20,18 @@ from bench.comparison.cases import (
     read_dataset,
     recipe,
     settings,
+    uses_metapaths,
 )
 from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.comparison.results import spread
 from bench.comparison.rounds import EXTRA_S, Epochs, Round, one_more, quietest, time_round
-from jhgnn.huge_pages import wanted_environment
-from jhgnn.recipe import to_toml
-from jhgnn.step_memory import kept_by_environment
+from bench.record import ROOT
+from jhgnn import models
+from jhgnn.config.recipe import to_toml
+from jhgnn.runtime.huge_pages import wanted_environment
+from jhgnn.runtime.step_memory import kept_by_environment
+from jhgnn.training.checks import takes_fields
 
 PEERS = ("dgl", "pyg")
 COLUMNS = ("jhgnn", *PEERS)
@@ -128,8 +131,9 @@ class Bench:
         config, described = recipe(case), self.folder / f"settings-{case.model}.json"
         if not described.exists():
             graph = read_dataset(case.dataset)
-            # Metapaths are HAN's; the other models do not read them.
-            export(graph, recipe(Case("han", case.dataset)) if shared else config, self.folder)
+            # One graph for all of them: with the metapaths of the one that has some, which the others do not read.
+            exported = next((each for each in map(recipe, sharing) if uses_metapaths(each)), config)
+            export(graph, exported, self.folder)
             for each in sharing:  # after the graph, so that a folder with settings is whole
                 text = json.dumps(settings(graph, recipe(each)))
                 (self.folder / f"settings-{each.model}.json").write_text(text, encoding="utf-8")
@@ -396,7 +400,7 @@ def chosen_columns(
     columns = {"jhgnn": ("jhgnn", "auto")}
     if case.dataset != "aifb":  # which has no features
         columns["jhgnn-dense"] = ("jhgnn", "dense features")
-    if case.model != "han":  # which computes all rows anyway
+    if takes_fields(models.find(case.model)):  # others compute all rows anyway
         columns["jhgnn-all-rows"] = ("jhgnn", "all rows")
     for peer in PEERS:
         if missing[peer]:

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS, ROOT
+from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS
 from bench.comparison.goals import Cells, better_peer, goals
 from bench.comparison.lines import user_lines
 from bench.comparison.measure import PEERS
 from bench.comparison.results import FileError
+from bench.pages import write_between
+from bench.record import RESULTS
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 COLUMNS = {"jhgnn": "jhgnn", "dgl": "DGL", "pyg": "PyG"}
@@ -36,13 +38,8 @@ def write_tables(
 
     `plain`: a plain run and its file; one of the two runs may have no cells, not both.
     """
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
     body = "\n\n".join(section for section in sections(data, source, *plain) if section)
-    temporary = page.with_name(f".{page.name}.tmp")
-    temporary.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
-    temporary.replace(page)
+    write_between(page, BEGIN, END, f"\n{body}\n")
 
 
 def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], plain_source: str) -> list[str]:
@@ -122,7 +119,7 @@ def _full_batch(cells: Cells, plain: str) -> list[str]:
 
 def goals_table(cells: Cells, source: str) -> str:
     """Every performance goal, met or not; a quick run measures a part of them."""
-    rows = [goal.row() for goal in goals(cells, f"`{Path(source).name}`", ROOT / "bench" / "results")]
+    rows = [goal.row() for goal in goals(cells, f"`{Path(source).name}`", RESULTS)]
     return _markdown(["goal", "needs", "measured", "met", "from"], rows)
 
 

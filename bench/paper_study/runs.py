@@ -6,10 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from jhgnn import models
 from jhgnn.config import Config
+from jhgnn.config.recipe import override
 from jhgnn.profiling.capture import capture
 from jhgnn.profiling.stages import analyse
-from jhgnn.recipe import override
 
 MODELS = ("han", "rgcn", "rgat")
 DATASETS = ("acm", "imdb", "dblp")
@@ -48,8 +49,8 @@ def planned(quick: bool = False) -> list[Run]:
         for dataset in DATASETS:
             runs.append(Run("pairs", f"{model} {dataset}", _config(model, dataset, scale)))
     for model in MODELS:
-        # Segment sums hold [edges, width] arrays: HAN's dense metapaths of ACM and DBLP would take many GiB.
-        for dataset in ("imdb",) if model == "han" else DATASETS:
+        # Segment sums hold [edges, width] arrays: the dense metapaths of ACM and DBLP would take many GiB.
+        for dataset in ("imdb",) if over_metapaths(model) else DATASETS:
             config = _config(model, dataset, scale, attention="segment", mean="segment")
             runs.append(Run("segment", f"{model} {dataset}", config))
     for length, metapath in LENGTHS.items():
@@ -73,15 +74,20 @@ def planned(quick: bool = False) -> list[Run]:
     return runs
 
 
+def over_metapaths(model: str) -> bool:
+    """Whether a model aggregates over metapaths."""
+    return models.find(model).over == "metapaths"
+
+
 def _sampled(model: str, dataset: str, scale: float, metapaths: list[str] | None = None) -> Config:
     """Mini-batches prepared in turn, as in the paper, so that nothing hides the sampling; HAN by random walks."""
     own_scale, batch_size = SAMPLED[dataset]
     metapaths = metapaths or (list(MAG_METAPATHS) if dataset == "mag" else METAPATHS[dataset])
     tables: dict[str, Any] = {
         "data": {"preset": dataset, "scale": scale * own_scale, "reverse_relations": dataset == "mag"},
-        "model": {"name": model, **({"metapaths": metapaths} if model == "han" else {"layers": 2})},
+        "model": {"name": model, **({"metapaths": metapaths} if over_metapaths(model) else {"layers": 2})},
         "sampling": {"batch_size": batch_size, "prefetch_threads": 0, "side": "host"}
-        | ({"walks": 20, "fan_out": 20} if model == "han" else {"fan_out": "25,20"}),
+        | ({"walks": 20, "fan_out": 20} if over_metapaths(model) else {"fan_out": "25,20"}),
     }
     return override(Config(), tables, where="bench.paper")
 
@@ -89,7 +95,7 @@ def _sampled(model: str, dataset: str, scale: float, metapaths: list[str] | None
 def _config(model: str, dataset: str, scale: float, *, metapaths: list[str] | None = None, **kernels: str) -> Config:
     tables: dict[str, Any] = {
         "data": {"preset": dataset, "scale": scale},
-        "model": {"name": model, **({"metapaths": metapaths or METAPATHS[dataset]} if model == "han" else {})},
+        "model": {"name": model, **({"metapaths": metapaths or METAPATHS[dataset]} if over_metapaths(model) else {})},
         "kernels": kernels,
         "training": {"rows": "all"},  # as the paper's stack, which knows no other way
     }

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.comparison.cases import DATASETS, MODELS, ROOT, Case, read_dataset, recipe, semantic_edges
+from bench.comparison.cases import DATASETS, MODELS, Case, read_dataset, recipe, semantic_edges
+from bench.comparison.environment import peers_python
 from bench.parity.agreement import worst
 from bench.parity.ours import write_problem
 from bench.parity.table import write_table
+from bench.record import RESULTS, ROOT, store
 
-PEERS_PYTHON = Path(os.environ.get("JHGNN_PEERS_PYTHON", ROOT / ".venv-peers" / "bin" / "python"))
-RESULTS = ROOT / "bench" / "results" / "parity.json"
+PEERS_PYTHON = peers_python()
+STORED = RESULTS / "parity.json"
 VARIANTS = {
     "han": {"dgl": ["GATConv"], "pyg": ["HANConv, EdgeIndex"]},
     "rgcn": {
@@ -108,8 +110,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--datasets", nargs="*", default=[name for name in DATASETS if name != "aifb"])
     parser.add_argument("--frameworks", nargs="*", default=["dgl", "pyg"])
+    parser.add_argument("--output", type=Path, default=STORED)
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "comparison.md", help="with the table's markers")
     options = parser.parse_args()
-    rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    rows = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else []
     for dataset in options.datasets:
         for model in options.models:
             with tempfile.TemporaryDirectory() as scratch:
@@ -117,10 +121,8 @@ def main() -> None:
             measured = {(row["model"], row["dataset"], row["framework"]) for row in new}
             rows = [row for row in rows if (row["model"], row["dataset"], row["framework"]) not in measured] + new
             rows.sort(key=lambda row: (row["dataset"], MODELS.index(row["model"]), row["framework"], row["variant"]))
-            temporary = RESULTS.with_name(f".{RESULTS.name}.tmp")
-            temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(RESULTS)
-    write_table(rows, ROOT / "docs" / "comparison.md")
+            store(options.output, rows)
+    write_table(rows, options.page)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Our half: a problem with random weights written for the peers; outputs, gradients and optimizer steps with them."""
 
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,15 +9,16 @@ from typing import Literal
 import jax
 import numpy as np
 
-from bench.comparison.cases import export, settings
+from bench.comparison.cases import export, problem_of, settings, uses_metapaths
 from bench.parity.agreement import worst
+from jhgnn import models
 from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.training.objective import mean_loss
-from jhgnn.training.optimizer import make_optimizer
-from jhgnn.training.problem import Problem, build_graphs, place
-from jhgnn.training.state import Params, init_params, init_state, model_structure, param_names
-from jhgnn.training.step import apply_model, train_step
+from jhgnn.training.checks import takes_fields
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.programs import compile_ahead, compile_lowered
+from jhgnn.training.state import Params, param_names
+from jhgnn.training.whole_graph import WholeGraph
 
 STEPS = 20
 OPTIMIZERS: tuple[Literal["adam", "sgd"], ...] = ("adam", "sgd")
@@ -31,14 +31,15 @@ DRAWS = 6
 def definitions(config: Config) -> dict[str, Config]:
     """Our recipe without dropout, as DGL's models define it (our default) and, for HAN, as PyG's HANConv does.
 
-    R-GCN's and R-GAT's steps compute the training nodes' receptive field, whatever share of the graph that is.
+    Steps compute the training nodes' receptive field where the model can, whatever share of the graph that is.
     """
-    training = dataclasses.replace(config.training, rows="all" if config.model.name == "han" else "needed")
+    needed = takes_fields(models.find(config.model.name))
+    training = dataclasses.replace(config.training, rows="needed" if needed else "all")
     config = dataclasses.replace(config, training=training)
     model = dataclasses.replace(config.model, feature_dropout=0.0, dropout=0.0, attention_dropout=0.0)
     sgb = dataclasses.replace(config.sgb, cache_dir="")
     found = {"default": dataclasses.replace(config, model=model, sgb=sgb)}
-    if model.name == "han":
+    if uses_metapaths(config):
         as_pyg = dataclasses.replace(
             model, shared_projection=True, projection_bias=True, activation="relu", semantic_hidden=model.hidden
         )
@@ -61,79 +62,75 @@ def write_problem(graph: HeteroGraph, config: Config, folder: Path, seed: int = 
     export(graph, config, folder / "graph")
     found, listing = {}, {}
     for definition, defined in definitions(config).items():
-        metapaths, graphs = build_graphs(graph, defined)
-        laid_out, problems = {}, {}
+        executions = {}
         for features, projection in LAYOUTS.items():
             kernels = dataclasses.replace(defined.kernels, projection=projection)
-            laid_out[features] = dataclasses.replace(defined, kernels=kernels)
-            problems[features] = place(graph, metapaths, graphs, laid_out[features])
-        params = well_posed_params(defined, problems, seed)
+            execution = execution_of(problem_of(graph, dataclasses.replace(defined, kernels=kernels)))
+            assert isinstance(execution, WholeGraph)
+            executions[features] = execution
+        params = well_posed_params(executions, seed)
         np.savez(folder / f"params_{definition}.npz", **_arrays(params))  # type: ignore[arg-type]
         listing[definition] = settings(graph, defined) | {"parity_steps": STEPS}
-        for features, problem in problems.items():
-            found[f"{definition}/{features}"] = compute(problem, laid_out[features], params)
+        for features, execution in executions.items():
+            found[f"{definition}/{features}"] = compute(execution, params)
     (folder / "settings.json").write_text(json.dumps(listing), encoding="utf-8")
     return found
 
 
-def well_posed_params(config: Config, problems: Mapping[str, Problem], seed: int) -> Params:
+def well_posed_params(executions: Mapping[str, WholeGraph], seed: int) -> Params:
     """The noisy weights of `DRAWS` whose gradients, computed with features in either layout, agree best.
 
-    R-GCN has no logits; it takes the first.
+    A model without attention has no logits; it takes the first.
     """
-    problem = next(iter(problems.values()))
-    if config.model.name == "rgcn":
-        return noisy_params(config, problem, seed)
-    gradients = [gradient_of(each, config) for each in problems.values()]
+    execution = next(iter(executions.values()))
+    if execution.model.aggregation != "neighbor_attention":
+        return noisy_params(execution, seed)
+    gradients = [gradient_of(each) for each in executions.values()]
 
     def disagreement(params: Params) -> float:
         first, second = ({f"gradient.{name}": array for name, array in _arrays(of(params)).items()} for of in gradients)
         return worst(first, second)["gradients"][0]
 
-    return min((noisy_params(config, problem, draw) for draw in range(seed, seed + DRAWS)), key=disagreement)
+    return min((noisy_params(execution, draw) for draw in range(seed, seed + DRAWS)), key=disagreement)
 
 
-def gradient_of(problem: Problem, config: Config) -> Callable[[Params], Params]:
-    """The compiled gradient of the training loss, without dropout."""
-    structure = model_structure(config.model, problem.spec)
-
-    def objective(params: Params, inputs: object, labels: jax.Array, ids: jax.Array) -> jax.Array:
-        return mean_loss(apply_model(structure, params, inputs, ids=ids).logits, labels[ids])  # type: ignore[arg-type]
-
-    compiled = jax.jit(jax.grad(objective))
-    return lambda params: compiled(params, *problem.step_arguments)
+def gradient_of(execution: WholeGraph) -> Callable[[Params], Params]:
+    """The compiled gradient of the training loss; without dropout, which the recipe has none of."""
+    gradient = jax.grad(execution.update_program.mean_loss, has_aux=True)
+    state = execution.initial_state(seed=0)  # of which the loss reads the seed and the step
+    resident, ids, _ = execution.step_arguments(jax.numpy.asarray(execution.task.training_examples()))
+    compiled = compile_ahead(gradient, (state.params, state, resident, ids))
+    return lambda params: compiled(params, state, resident, ids)[0]
 
 
-def noisy_params(config: Config, problem: Problem, seed: int) -> Params:
+def noisy_params(execution: WholeGraph, seed: int) -> Params:
     """Initial weights with noise, so that biases are not zero and a forgotten one shows."""
-    leaves, structure = jax.tree.flatten(init_params(config.model, problem.spec, seed))
+    leaves, structure = jax.tree.flatten(execution.initial_params(seed))
     rng = np.random.default_rng(seed)
     noisy = [np.asarray(leaf) + 0.05 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
     return jax.tree.unflatten(structure, noisy)
 
 
-def compute(problem: Problem, config: Config, params: Params) -> dict[str, np.ndarray]:
+def compute(execution: WholeGraph, params: Params) -> dict[str, np.ndarray]:
     """`logits` and `gradient.NAME`; then, of `STEPS` steps with the recipe's Adam and again with SGD and momentum,
     `losses_OPTIMIZER` before each, and `OPTIMIZER.NAME` and `logits_OPTIMIZER` after them.
     """
-    structure = model_structure(config.model, problem.spec)
-    inputs = problem.inputs
-    forward = jax.jit(functools.partial(apply_model, structure))
+    infer = compile_lowered(execution.lower_inference)
     params = jax.tree.map(jax.numpy.array, params)
-    results = {"logits": np.asarray(forward(params, inputs).logits)}
-    gradients = gradient_of(problem, config)(params)
-    results |= {f"gradient.{name}": array for name, array in _arrays(gradients).items()}
+    results = {"logits": np.asarray(infer(params, execution.inputs))}
+    results |= {f"gradient.{name}": array for name, array in _arrays(gradient_of(execution)(params)).items()}
     for name in OPTIMIZERS:
-        chosen = dataclasses.replace(config, training=dataclasses.replace(config.training, optimizer=name))
-        state = init_state(jax.tree.map(jax.numpy.copy, params), make_optimizer(chosen.training), seed=0)
-        step = jax.jit(functools.partial(train_step, structure, chosen))
+        chosen = execution.with_training(optimizer=name)
+        step = compile_lowered(chosen.lower_update)
+        arguments = chosen.step_arguments(jax.numpy.asarray(chosen.task.training_examples()))
+        state = chosen.initial_state(seed=0)._replace(params=jax.tree.map(jax.numpy.copy, params))
         losses = []
         for _ in range(STEPS):
-            state, report = step(state, *problem.step_arguments)
+            state, report = step(state, *arguments)
             losses.append(float(report.loss))
         results |= {f"{name}.{each}": array for each, array in _arrays(state.params).items()}
         results[f"losses_{name}"] = np.array(losses)
-        results[f"logits_{name}"] = np.asarray(forward(state.params, inputs).logits)
+        results[f"logits_{name}"] = np.asarray(infer(state.params, execution.inputs))
     return results
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.pages import write_between
+
 BEGIN, END = "<!-- parity: begin -->", "<!-- parity: end -->"
 COLUMNS = {
     "output": "output",
@@ -33,9 +35,4 @@ def write_table(rows: Sequence[Mapping[str, Any]], page: Path) -> None:
         for kind in TO_FLOAT64:
             cells.append(", ".join(f"{side[kind][0]:.1e}" for side in sides if kind in side) or "-")
         lines.append("| " + " | ".join(cells) + " |")
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    temporary = page.with_name(f".{page.name}.parity.tmp")
-    temporary.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
-    temporary.replace(page)
+    write_between(page, BEGIN, END, "\n" + "\n".join(lines) + "\n")

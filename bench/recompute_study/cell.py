@@ -1,4 +1,4 @@
-"""One variant in a fresh process: `python -m bench.recompute_study.cell RECIPE STEPS IMPLEMENTATION`.
+"""One variant in a fresh process: `python -m bench.recompute_study.cell RECIPE IMPLEMENTATION POLICY STEPS`.
 
 The high-water mark of resident memory is set back after compiling, so that it is the steps': what the process holds
 anyway (interpreter, XLA, the graph) plus the step's temporaries. `process_peak_bytes` is the whole process's.
@@ -19,20 +19,22 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    from bench.recompute_study.runner import Runner, problem_of
-    from jhgnn.recipe import load_recipe
-    from jhgnn.train import configure_jax
-    from jhgnn.training.problem import read
+    from bench.recompute_study.variants import execution_with
+    from bench.stepper import Stepper
+    from jhgnn.config.recipe import load_recipe
+    from jhgnn.runtime.jax_settings import configure_jax
+    from jhgnn.training.problem import read_problem
 
+    recipe, implementation, remat, steps = sys.argv[1:]
     configure_jax()
-    config, steps = load_recipe(sys.argv[1]), int(sys.argv[2])
     start = time.perf_counter()
-    runner = Runner(problem_of(read(config, progress=False), config, sys.argv[3]), config)
-    runner.start()
+    execution = execution_with(read_problem(load_recipe(recipe), progress=False), implementation)
+    programs = execution.with_training(remat=remat).compile()
+    stepper = Stepper.begin(programs, prefetch_threads=0)
     prepared_s, peak = time.perf_counter() - start, process_peak_bytes()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = resident_bytes()
-    seconds = [runner.one_step() for _ in range(steps)]
+    seconds = [stepper.step().update_s for _ in range(int(steps))]
     high = process_peak_bytes()
     answer = {"before_bytes": before, "steps_peak_bytes": high, "process_peak_bytes": max(peak, high)}
     print(json.dumps(answer | {"prepared_s": prepared_s, "steps_s": seconds}))

@@ -6,8 +6,8 @@ from typing import Any
 
 from bench.recompute_study.budgets import Cell, measured, noise, step_s
 from bench.recompute_study.pareto import peak_bytes
-from jhgnn.remat_text import POLICIES
-from jhgnn.training.reporting import write_text
+from jhgnn.config.remat import POLICIES
+from jhgnn.runtime.files import write_text
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recompute.md"
 GUIDE = Path(__file__).parent / "guide.md"

@@ -8,7 +8,7 @@ from typing import Any
 from bench.recompute_study.budgets import frontier, measured, step_s
 from jhgnn.profiling import charts
 from jhgnn.profiling.report import page, table
-from jhgnn.training.reporting import write_text
+from jhgnn.runtime.files import write_text
 
 MARKS = {"segment": "o", "dense": "s", "native": "D", "fanout": "o", "dgl": "*", "pyg": "P"}
 COLOURS = {"segment": "tab:blue", "dense": "tab:orange", "native": "tab:green", "fanout": "tab:blue"} | {

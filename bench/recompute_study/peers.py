@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import ROOT, export, settings
+from bench.comparison.cases import export, settings
 from bench.comparison.environment import missing, peers_python
 from bench.comparison.measure import DEFAULT_VARIANTS, PEERS
 from bench.comparison.protocol import Worker, WorkerError
+from bench.record import ROOT
 from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
 

@@ -3,19 +3,18 @@
 import sys
 import time
 
-from bench.recompute_study.runner import problem_of
+from jhgnn.config.recipe import load_recipe
 from jhgnn.planning.budget import candidates
-from jhgnn.recipe import load_recipe
-from jhgnn.train import configure_jax
-from jhgnn.training.problem import read
+from jhgnn.runtime.jax_settings import configure_jax
+from jhgnn.training.prepare import prepare
 
 
 def main() -> None:
-    config = load_recipe(sys.argv[1])
     configure_jax()
-    problem = problem_of(read(config, progress=False), config)
+    execution = prepare(load_recipe(sys.argv[1]), progress=False)
+    execution.resident_bytes()  # of mini-batches it learns the capacities
     start = time.perf_counter()
-    candidates(problem, config)
+    candidates(execution)
     print(time.perf_counter() - start)
 
 

@@ -12,11 +12,12 @@ from jhgnn.data.magnn import read_magnn
 from jhgnn.data.ogb_mag import read_ogb_mag
 from jhgnn.data.rdf import read_rdf
 from jhgnn.data.storage import load_graph, save_graph
+from jhgnn.data.tables import from_tables, read_tables
 from jhgnn.data.triples import read_triples
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 
-__all__ = ["FORMATS", "load", "load_graph", "save_graph"]
+__all__ = ["FORMATS", "from_tables", "load", "load_graph", "save_graph"]
 
 
 def read_synthetic(
@@ -46,6 +47,7 @@ FORMATS: dict[str, Callable[..., HeteroGraph]] = {
     "arrays": read_arrays,
     "triples": read_triples,
     "lastfm": read_lastfm,
+    "tables": read_tables,
     "synthetic": read_synthetic,
     "jhgnn": load_graph,
 }

@@ -1,6 +1,7 @@
 """`python -m jhgnn.data describe PATH`: what a data set holds, and what its metapaths would become."""
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -9,8 +10,9 @@ from typing import NoReturn
 from rich.console import Console
 
 from jhgnn.data import FORMATS, load
-from jhgnn.data.describe import describe, render
+from jhgnn.data.describe import describe, render, suggestions
 from jhgnn.data.detect import RULES, detect_format
+from jhgnn.data.suggested import suggested
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import GIB
 
@@ -86,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limit_bytes = None if options.memory_limit_gib is None else int(options.memory_limit_gib * GIB)
         console = Console(highlight=False)
         console.print(f"{graph.name} ({layout}): {options.path}\n", markup=False, soft_wrap=True)
-        render(describe(graph, options.metapaths, memory_limit_bytes=limit_bytes), console)
+        sections = describe(graph, options.metapaths, memory_limit_bytes=limit_bytes)
+        render(itertools.chain(sections, suggestions(suggested(layout, graph))), console)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

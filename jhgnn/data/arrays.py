@@ -120,7 +120,8 @@ def _edge_keys(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, Relati
         ends = _ends(key, known)
         if ends is None:
             continue
-        if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[0] != 2:
+        is_whole = array.dtype.kind in "iu" or not array.size  # NumPy's empty arrays are floats
+        if not is_whole or array.ndim != 2 or array.shape[0] != 2:
             if "__" in key and not key.endswith("_weight"):
                 raise InputError(
                     f"{where}: edges {key!r} have shape {array.shape} of {array.dtype}; need integers [2, E]"

@@ -1,7 +1,8 @@
 """What a heterograph holds, and how large its semantic graphs would be, as tables; nothing large is built."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import rich.box
@@ -9,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy import sparse
 
+from jhgnn.config.recipe import toml_value
+from jhgnn.data.tables.moments import shown
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import Features, HeteroGraph
 from jhgnn.graph.link_triples import LinkTriples
@@ -16,10 +19,13 @@ from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.schema import Metapath
 from jhgnn.graph.semantic_graph_build import default_metapaths, estimate_num_edges
 
+_TEXTS = ("relations", "columns", "the first")
+"""Columns that stand to the left, as the first one does."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One table: the first column is text, the others stand to the right; a note below where there is one."""
+    """One table: numbers stand to the right; a note below where there is one."""
 
     title: str
     columns: tuple[str, ...] = ()
@@ -41,7 +47,13 @@ def describe(
     """
     parsed = None if metapaths is None else [graph.schema.metapath(text) for text in metapaths]
     yield _node_types(graph)
+    if graph.columns:
+        yield _feature_columns(graph)
+    if graph.keys:
+        yield _keys(graph)
     yield _relations(graph)
+    if graph.times:
+        yield _times(graph)
     yield _labels(graph)
     if graph.splits:
         yield _splits(graph)
@@ -54,7 +66,7 @@ def describe(
         yield Section("metapaths", note="none: the graph has no target type; name one with --target")
     else:
         try:
-            suggested = default_metapaths(graph.schema, graph.target)
+            suggested = default_metapaths(graph.without_empty().schema, graph.target)
         except InputError as error:
             yield Section("metapaths", note=str(error))
         else:
@@ -64,11 +76,51 @@ def describe(
 def _node_types(graph: HeteroGraph) -> Section:
     rows = []
     for node_type, count in graph.num_nodes.items():
-        shown = f"{node_type} (target)" if node_type == graph.target else node_type
-        rows.append((shown, f"{count:,}", *_features(graph.features.get(node_type))))
+        called = f"{node_type} (target)" if node_type == graph.target else node_type
+        rows.append((called, f"{count:,}", *_features(graph.features.get(node_type))))
     total = sum(graph.num_nodes.values())
     note = f"{total:,} nodes of {len(rows)} types"
     return Section("node types", ("type", "nodes", "features", "width", "density", "memory"), tuple(rows), note)
+
+
+def suggestions(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[Section]:
+    """The section of settings that suit the format better than a recipe's defaults, where there are any."""
+    rows = [
+        (f"{section}.{key}", toml_value(value)) for section, values in tables.items() for key, value in values.items()
+    ]
+    if rows:
+        note = "instead of a recipe's defaults, as the data's authors trained on it"
+        yield Section("settings that suit the data", ("key", "value"), tuple(rows), note)
+
+
+def _feature_columns(graph: HeteroGraph) -> Section:
+    rows = [
+        (f"{node_type} {column.name}", column.kind, f"{column.width:,}", ", ".join(_first(column.labels)))
+        for node_type, columns in graph.columns.items()
+        for column in columns
+    ]
+    return Section("features from columns", ("feature", "kind", "width", "columns"), tuple(rows))
+
+
+def _first(labels: Sequence[str], most: int = 4) -> list[str]:
+    return [*labels[:most], *(["..."] if len(labels) > most else [])]
+
+
+def _keys(graph: HeteroGraph) -> Section:
+    rows = []
+    for node_type, keys in graph.keys.items():
+        kind = "integers" if keys.dtype.kind == "i" else "strings"
+        rows.append((node_type, kind, ", ".join(_first([str(key) for key in keys[:5].tolist()]))))
+    return Section("keys", ("type", "kind", "the first"), tuple(rows))
+
+
+def _times(graph: HeteroGraph) -> Section:
+    rows = []
+    for of, times in graph.times.items():
+        ends = [shown(int(end), graph.time_unit) for end in (times.min(), times.max())] if len(times) else ["", ""]
+        rows.append((str(of), *ends))
+    note = "microseconds since 1970, shown as dates in UTC" if graph.time_unit else "whole numbers, as in the data"
+    return Section("times", ("of", "first", "last"), tuple(rows), note)
 
 
 def _features(matrix: Features | None) -> tuple[str, str, str, str]:
@@ -131,8 +183,10 @@ def _labels(graph: HeteroGraph) -> Section:
         counts = np.bincount(graph.labels[graph.labels >= 0], minlength=graph.num_classes)
         labelled = int(counts.sum())
         kind = "single-label"
+    names = graph.class_names or [str(number) for number in range(graph.num_classes)]
     rows = tuple(
-        (str(number), f"{count:,}", _percent(count / max(1, labelled))) for number, count in enumerate(counts.tolist())
+        (name, f"{count:,}", _percent(count / max(1, labelled)))
+        for name, count in zip(names, counts.tolist(), strict=True)
     )
     note = f"{kind}, {graph.num_classes} classes, {labelled:,} of {len(graph.labels):,} labelled"
     return Section(f"labels of {graph.target}", ("class", "nodes", "share of labelled"), rows, note)
@@ -192,7 +246,7 @@ def render(sections: Iterator[Section], console: Console) -> None:
         if section.rows:
             table = Table(title=section.title, title_justify="left", box=rich.box.SIMPLE_HEAD)
             for number, column in enumerate(section.columns):
-                is_text = number == 0 or column == "relations"
+                is_text = number == 0 or column in _TEXTS
                 table.add_column(column, justify="left" if is_text else "right", overflow="fold")
             for row in section.rows:
                 table.add_row(*row)
@@ -211,7 +265,7 @@ def _plain(section: Section) -> list[str]:
     lines = [section.title]
     for row in table:
         cells = [
-            cell.ljust(width) if number == 0 or section.columns[number] == "relations" else cell.rjust(width)
+            cell.ljust(width) if number == 0 or section.columns[number] in _TEXTS else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append(("  " + "  ".join(cells)).rstrip())

@@ -6,12 +6,14 @@ import zipfile
 from pathlib import Path
 
 from jhgnn.data.synthetic import PRESETS
+from jhgnn.data.tables import SCHEMA_FILE
 from jhgnn.errors import InputError
 
 _DEPTH = 4  # sub-folders searched, as the readers do
 
 # First match wins; each needs one file (by its name without folders) for every pattern.
 _LAYOUTS = (
+    ("tables", (SCHEMA_FILE,)),
     ("jhgnn", ("schema.json",)),
     ("hgb", ("node.dat", "link.dat")),
     ("magnn", ("adjm.npz", "node_types.npy")),
@@ -25,7 +27,7 @@ _LAYOUTS = (
 )
 
 RULES = "; ".join(f"{layout}: {' with '.join(patterns)}" for layout, patterns in _LAYOUTS)
-"""The rules as text: layout and the file names that tell it, the first match first."""
+"""The rules as text: layout and the file names that tell it, the first match first; a TOML file alone: `tables`."""
 
 
 def detect_format(path: str) -> str:
@@ -39,6 +41,8 @@ def detect_format(path: str) -> str:
         if path in PRESETS:
             return "synthetic"
         raise InputError(f"{path} does not exist; need a folder, file or zip, or a preset: {', '.join(PRESETS)}")
+    if place.is_file() and place.suffix.lower() == ".toml":
+        return "tables"
     names = _file_names(place)
     for layout, patterns in _LAYOUTS:
         if all(any(fnmatch.fnmatch(name, pattern) for name in names) for pattern in patterns):

@@ -1,9 +1,11 @@
 """jhgnn's own format: a folder of `.npy` files with a `schema.json`, memory-mapped on load. No pickle.
 
 `schema.json` names types, relations, target and splits in their order, and counts what each array must hold; arrays are
-numbered (`type0_features.npy`, `relation3_senders.npy`), so that names need not be file names.
+numbered (`type0_features.npy`, `relation3_senders.npy`), so that names need not be file names. Keys that are strings
+are stored as one block of UTF-8 and the offsets in it.
 """
 
+import dataclasses
 import json
 import os
 import shutil
@@ -18,9 +20,11 @@ from scipy import sparse
 from jhgnn.data.array_files import NPY_DAMAGE
 from jhgnn.data.labelled import check_target
 from jhgnn.errors import InputError
+from jhgnn.graph.feature_columns import FeatureColumn
 from jhgnn.graph.hetero_graph import SPLITS, EdgeSet, Features, HeteroGraph
 from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.schema import Relation, Schema
+from jhgnn.graph.texts import Texts
 
 FORMAT, VERSION = "jhgnn-heterograph", 1
 SCHEMA_FILE = "schema.json"
@@ -118,6 +122,20 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
             entry["features"] = {"kind": "csr", "width": int(matrix.shape[1]), "nonzeros": int(matrix.nnz)}
             for part in ("data", "indices", "indptr"):
                 write(f"type{number}_features_{part}", getattr(matrix, part))
+        if node_type in graph.columns:
+            entry["columns"] = [dataclasses.asdict(column) for column in graph.columns[node_type]]
+        keys = graph.keys.get(node_type)
+        if keys is not None and keys.dtype.kind == "i":
+            entry["keys"] = "integers"
+            write(f"type{number}_keys", keys)
+        elif keys is not None:
+            entry["keys"] = "strings"
+            texts = Texts.from_strings(keys.tolist())
+            write(f"type{number}_keys", texts.data)
+            write(f"type{number}_keys_offsets", np.append(texts.starts, len(texts.data)))
+        if node_type in graph.node_times:
+            entry["times"] = True
+            write(f"type{number}_times", graph.node_times[node_type])
         types.append(entry)
     relations = []
     for number, relation in enumerate(graph.schema.relations):
@@ -129,12 +147,15 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
                 "target": relation.target,
                 "num_edges": edges.num_edges,
                 "weights": edges.weights is not None,
+                "times": edges.times is not None,
             }
         )
         write(f"relation{number}_indptr", edges.indptr)
         write(f"relation{number}_senders", edges.senders)
         if edges.weights is not None:
             write(f"relation{number}_weights", edges.weights)
+        if edges.times is not None:
+            write(f"relation{number}_times", edges.times)
     if graph.labels is not None:
         write("labels", graph.labels)
     for split, ids in graph.splits.items():
@@ -154,6 +175,8 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
         "target": graph.target,
         "labels": None if graph.labels is None else ("multi" if graph.multi_label else "single"),
         "num_classes": graph.num_classes,
+        "class_names": list(graph.class_names),
+        "time_unit": graph.time_unit,
         "splits": list(graph.splits),
         "links": links,
     }
@@ -222,9 +245,52 @@ class _Folder:
             )
             splits = dict(alone.splits)
         links = self._links(relations, num_nodes, edges) if schema.get("links") is not None else None
+        class_names = tuple(schema.get("class_names", ()))
+        if class_names and len(class_names) != num_classes:
+            raise InputError(f"{self._path / SCHEMA_FILE}: {len(class_names)} class names for {num_classes} classes")
+        entries = list(enumerate(schema["node_types"]))
         return HeteroGraph(
-            schema["name"], checked, num_nodes, features, edges, target, labels, num_classes, splits, links
+            schema["name"],
+            checked,
+            num_nodes,
+            features,
+            edges,
+            target,
+            labels,
+            num_classes,
+            splits,
+            links,
+            {entry["name"]: self._keys(number, entry) for number, entry in entries if entry.get("keys")},
+            {
+                entry["name"]: self._array(f"type{number}_times", 1, np.int64, length=entry["num_nodes"])
+                for number, entry in entries
+                if entry.get("times")
+            },
+            schema.get("time_unit", ""),
+            class_names,
+            {entry["name"]: self._columns(entry) for _, entry in entries if entry.get("columns")},
         )
+
+    def _keys(self, number: int, entry: dict[str, Any]) -> np.ndarray:
+        name, count = f"type{number}_keys", entry["num_nodes"]
+        if entry["keys"] == "integers":
+            return self._array(name, 1, np.int64, length=count)
+        if entry["keys"] != "strings":
+            raise InputError(f"{self._path / SCHEMA_FILE}: keys of {entry['name']!r} are {entry['keys']!r}")
+        data = self._array(name, 1, np.uint8)
+        offsets = self._array(f"{name}_offsets", 1, np.int64, length=count + 1)
+        if int(offsets[0]) != 0 or int(offsets[-1]) != len(data) or (np.diff(offsets) < 0).any():
+            raise InputError(f"{self._path / name}_offsets.npy must rise from 0 to {len(data)}")
+        try:
+            return Texts(data, offsets[:-1], np.diff(offsets)).strings()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self._path / name}.npy is not UTF-8 text: {error}") from None
+
+    def _columns(self, entry: dict[str, Any]) -> tuple[FeatureColumn, ...]:
+        columns = tuple(FeatureColumn(**column) for column in entry["columns"])
+        if sum(column.width for column in columns) != entry["features"]["width"]:
+            raise InputError(f"{self._path / SCHEMA_FILE}: columns of {entry['name']!r} do not add up to its features")
+        return columns
 
     def _links(
         self, relations: tuple[Relation, ...], num_nodes: dict[str, int], edges: dict[Relation, EdgeSet]
@@ -292,8 +358,9 @@ class _Folder:
         indptr = self._array(f"{name}_indptr", 1, np.int64, length=num_nodes[entry["target"]] + 1)
         senders = self._array(f"{name}_senders", 1, np.int32, length=count)
         weights = self._array(f"{name}_weights", 1, np.float32, length=count) if entry["weights"] else None
+        times = self._array(f"{name}_times", 1, np.int64, length=count) if entry.get("times") else None
         self._check_compressed(name, indptr, senders, num_nodes[entry["source"]])
-        return EdgeSet(indptr, senders, weights)
+        return EdgeSet(indptr, senders, weights, times)
 
     def _check_compressed(self, name: str, indptr: np.ndarray, indices: np.ndarray, width: int) -> None:
         where = self._path / f"{name}_indptr.npy"

@@ -1,5 +1,9 @@
 """The heterograph with its types erased: one homogeneous graph over all nodes, for the GCN and GAT controls."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.graph.hetero_graph import HeteroGraph
@@ -12,6 +16,21 @@ def type_offsets(num_nodes: dict[str, int]) -> dict[str, int]:
     """Where each type's nodes start when all types stand one after another."""
     ends = np.cumsum([0, *num_nodes.values()])
     return {node_type: int(start) for node_type, start in zip(num_nodes, ends, strict=False)}
+
+
+def ids_of_type(nodes: Mapping[str, Any], node_type: str, offsets: Sequence[tuple[str, int, int]]) -> Any:
+    """A type's ids among a frontier's, int32 of the frontier's shape, -1 elsewhere; NumPy or jnp as the frontier is.
+
+    Args:
+        nodes: node type -> ids; with erased types the one type `NAME`.
+        offsets: type, first node and number of nodes of each erased type; none where types are not erased.
+    """
+    if not offsets:
+        return nodes[node_type]
+    (start, count) = next((start, count) for name, start, count in offsets if name == node_type)
+    ids = nodes[NAME]
+    xp = np if isinstance(ids, np.ndarray) else jnp
+    return xp.where((ids >= start) & (ids < start + count), ids - start, -1).astype(np.int32)
 
 
 def erase_types(graph: HeteroGraph) -> SemanticGraph:

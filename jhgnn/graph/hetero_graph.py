@@ -1,75 +1,32 @@
 """HeteroGraph: a heterograph on the host, in NumPy, immutable and never traced."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from jhgnn.errors import InputError
+from jhgnn.graph.array_checks import SPLITS, ArrayChecks, key_index
+from jhgnn.graph.edge_set import EdgeSet
+from jhgnn.graph.feature_columns import FeatureColumn
+from jhgnn.graph.key_index import KeyIndex
 from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.schema import Relation, Schema
+from jhgnn.graph.texts import Texts, as_texts
+
+__all__ = ["SPLITS", "EdgeArrays", "EdgeSet", "Features", "HeteroGraph"]
 
 Features: TypeAlias = np.ndarray | sparse.csr_array
 EdgeArrays: TypeAlias = (
     Mapping[Relation, tuple[np.ndarray, ...]]
+    | Mapping[Relation, "EdgeSet"]
     | Mapping[tuple[str, str, str], tuple[np.ndarray, ...]]
     | Mapping[Relation | tuple[str, str, str], tuple[np.ndarray, ...]]
 )
-"""Relation (or its three names) -> (senders, receivers) or (senders, receivers, weights)."""
-SPLITS = ("train", "val", "test")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class EdgeSet:
-    """The edges of one relation, compressed by receiver (in-edges CSR), senders ascending within a receiver.
-
-    Parallel edges stay. `indptr` int64 `[num_targets + 1]`, `senders` int32 `[num_edges]`, `weights` float32
-    `[num_edges]` or None.
-    """
-
-    indptr: np.ndarray
-    senders: np.ndarray
-    weights: np.ndarray | None = None
-
-    @property
-    def num_edges(self) -> int:
-        return len(self.senders)
-
-    @property
-    def num_targets(self) -> int:
-        return len(self.indptr) - 1
-
-    @property
-    def receivers(self) -> np.ndarray:
-        """Receivers, int32 `[num_edges]`, ascending."""
-        return np.repeat(np.arange(self.num_targets, dtype=np.int32), np.diff(self.indptr))
-
-    @classmethod
-    def from_pairs(
-        cls, senders: np.ndarray, receivers: np.ndarray, num_targets: int, weights: np.ndarray | None = None
-    ) -> "EdgeSet":
-        """Compresses `[num_edges]` pairs in any order; ids must be in range already."""
-        indptr = np.zeros(num_targets + 1, np.int64)
-        np.cumsum(np.bincount(receivers, minlength=num_targets), out=indptr[1:])
-        if weights is None:
-            # One sort of packed pairs: 10 times as fast as lexsort on 7 M edges (0.21 s for 2.1 s).
-            packed = np.sort(np.asarray(receivers, np.int64) << 32 | np.asarray(senders, np.int64))
-            return cls(indptr, (packed & 0xFFFFFFFF).astype(np.int32))
-        order = np.lexsort((senders, receivers))
-        return cls(indptr, np.asarray(senders, np.int32)[order], np.asarray(weights, np.float32)[order])
-
-    def reversed(self, num_sources: int) -> "EdgeSet":
-        return EdgeSet.from_pairs(self.receivers, self.senders, num_sources, self.weights)
-
-    def joins_as(self, other: "EdgeSet") -> bool:
-        """Whether both join the same pairs of nodes, weights aside."""
-        return (
-            self.num_edges == other.num_edges
-            and np.array_equal(self.indptr, other.indptr)
-            and np.array_equal(self.senders, other.senders)
-        )
+"""Relation (or its three names) -> (senders, receivers) or (senders, receivers, weights), or an `EdgeSet`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,6 +46,12 @@ class HeteroGraph:
         num_classes: 0 without labels.
         splits: `train`, `val`, `test` -> int32 ids of target nodes, ascending, disjoint.
         links: a published split of edges to predict, which are all among `edges`; or None.
+        keys: what the data calls its nodes: int64 or strings (`StringDType`) `[num_nodes]`; a type whose nodes have
+            numbers alone is absent.
+        node_times: int64 `[num_nodes]` of the types that have them; those of edges stand in `edges`.
+        time_unit: `us`: microseconds since 1970-01-01 UTC; empty: whole numbers as the data gives them.
+        class_names: what the data calls its classes, `[num_classes]`; or empty.
+        columns: what the columns of each feature matrix mean, where the features came from tables.
     """
 
     name: str
@@ -101,6 +64,11 @@ class HeteroGraph:
     num_classes: int = 0
     splits: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     links: LinkTriples | None = None
+    keys: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    node_times: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    time_unit: str = ""
+    class_names: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def multi_label(self) -> bool:
@@ -109,6 +77,48 @@ class HeteroGraph:
     @property
     def num_edges(self) -> int:
         return sum(edges.num_edges for edges in self.edges.values())
+
+    @property
+    def times(self) -> dict[str | Relation, np.ndarray]:
+        """Every timestamp: node type -> int64 `[num_nodes]`, relation -> int64 `[num_edges]` in the edges' order."""
+        times: dict[str | Relation, np.ndarray] = dict(self.node_times.items())
+        times.update((relation, edges.times) for relation, edges in self.edges.items() if edges.times is not None)
+        return times
+
+    def node_ids(self, node_type: str, keys: Sequence[str] | Sequence[int] | np.ndarray) -> np.ndarray:
+        """Numbers of the nodes with these keys, int32 `[num_keys]`; without keys of its own, a type's are 0, 1, 2, ...
+
+        Keys are compared as text: 12 and "12" are one key.
+
+        Raises:
+            InputError: the type or a key is unknown.
+        """
+        if node_type not in self.num_nodes:
+            raise InputError(f"{node_type!r} is not a node type of {self.name!r}; known: {', '.join(self.num_nodes)}")
+        wanted = keys if isinstance(keys, np.ndarray) else Texts.from_strings(map(str, keys))
+        if isinstance(wanted, np.ndarray) and wanted.dtype.kind not in "iu":
+            wanted = as_texts(wanted)
+        if node_type not in self._key_indices:
+            own_keys = self.keys.get(node_type)
+            numbers = np.arange(self.num_nodes[node_type], dtype=np.int64)
+            self._key_indices[node_type] = KeyIndex(numbers) if own_keys is None else key_index(own_keys)
+        found = self._key_indices[node_type].find(wanted)
+        if (found < 0).any():
+            key = wanted[int(np.argmax(found < 0))]
+            own = self.keys.get(node_type, range(self.num_nodes[node_type]))
+            example = f"; its first is {str(own[0])!r}" if len(own) else ""
+            raise InputError(f"{str(key)!r} is no key of node type {node_type!r} in {self.name!r}{example}")
+        return found
+
+    def node_keys(self, node_type: str, ids: np.ndarray) -> np.ndarray:
+        """What the data calls these nodes, `[num_ids]`: their keys, or their numbers where the type has no keys."""
+        keys = self.keys.get(node_type)
+        return np.asarray(ids, np.int64) if keys is None else keys[ids]
+
+    @functools.cached_property
+    def _key_indices(self) -> dict[str, KeyIndex]:
+        """Built when keys of a type are first looked for."""
+        return {}
 
     @classmethod
     def from_arrays(
@@ -122,6 +132,11 @@ class HeteroGraph:
         num_classes: int | None = None,
         splits: Mapping[str, np.ndarray] | None = None,
         links: LinkTriples | None = None,
+        keys: Mapping[str, np.ndarray] | None = None,
+        node_times: Mapping[str, np.ndarray] | None = None,
+        time_unit: str = "",
+        class_names: Sequence[str] = (),
+        columns: Mapping[str, tuple[FeatureColumn, ...]] | None = None,
         name: str = "graph",
         where: str = "",
     ) -> "HeteroGraph":
@@ -130,29 +145,35 @@ class HeteroGraph:
         Args:
             num_nodes: nodes of each type.
             edges: relation (or its three names) -> (senders, receivers) or (senders, receivers, weights), each
-                `[num_edges]`.
+                `[num_edges]`; or an `EdgeSet`.
             features: type -> dense `[num_nodes, width]` or any scipy sparse array; absent or None: no features.
             target: the labelled type.
             labels: `[num_targets]` class ids (-1: unlabelled) or `[num_targets, num_classes]` zeros and ones.
             num_classes: found from the labels where None.
             splits: `train`, `val`, `test` -> node ids, or boolean masks `[num_targets]`.
             links: edges to predict; each must be an edge of its relation.
+            keys: type -> integers or strings `[num_nodes]`, each once.
+            node_times: type -> integers `[num_nodes]`; times of edges are given in an `EdgeSet`.
+            time_unit: `us` or empty.
+            class_names: `[num_classes]`, or empty.
+            columns: type -> what the columns of its features mean; their widths add up to the matrix's.
             where: prefix of error messages, such as the file read.
 
         Raises:
             InputError: ids out of range, wrong lengths, features that are not finite, unknown types, splits that
-                are empty, overlap or hold unlabelled nodes, labels out of range. The message names what is wrong.
+                are empty, overlap or hold unlabelled nodes, labels out of range, a key that stands twice. The message
+                names what is wrong.
         """
-        check = _Check(where)
+        check = ArrayChecks(where)
         relations = tuple(key if isinstance(key, Relation) else Relation(*key) for key in edges)
         for node_type, count in num_nodes.items():
             if isinstance(count, bool) or int(count) != count or count < 0 or count >= 2**31:
                 raise check.error(f"node type {node_type!r} has {count!r} nodes; need a whole number below 2**31")
         schema = Schema(tuple(num_nodes), relations)
         counts = {node_type: int(count) for node_type, count in num_nodes.items()}
+        given: Iterable[EdgeSet | tuple[np.ndarray, ...]] = edges.values()
         edge_sets = {
-            relation: check.edges(relation, arrays, counts)
-            for relation, arrays in zip(relations, edges.values(), strict=True)
+            relation: check.edges(relation, arrays, counts) for relation, arrays in zip(relations, given, strict=True)
         }
         checked_features = {}
         for node_type, matrix in (features or {}).items():
@@ -172,8 +193,64 @@ class HeteroGraph:
             checked_splits = check.splits(splits, counts[target], checked_labels)
         if links is not None:
             links.check(counts, edge_sets, where)
+        if time_unit not in ("", "us"):
+            raise check.error(f"time_unit is {time_unit!r}; need 'us' or nothing")
+        if class_names and len(class_names) != classes:
+            raise check.error(f"{len(class_names)} names for {classes} classes; need one for each, or none")
+        for node_type in {**(keys or {}), **(node_times or {}), **(columns or {})}:
+            if node_type not in counts:
+                raise check.error(f"keys, times or columns of {node_type!r}; known types: {', '.join(counts)}")
+        for node_type, parts in (columns or {}).items():
+            width = sum(part.width for part in parts)
+            if node_type not in checked_features or checked_features[node_type].shape[1] != width:
+                raise check.error(f"columns of {node_type!r} are {width} wide, unlike its features")
         return cls(
-            name, schema, counts, checked_features, edge_sets, target, checked_labels, classes, checked_splits, links
+            name,
+            schema,
+            counts,
+            checked_features,
+            edge_sets,
+            target,
+            checked_labels,
+            classes,
+            checked_splits,
+            links,
+            {node_type: check.keys(node_type, own, counts[node_type]) for node_type, own in (keys or {}).items()},
+            {
+                node_type: check.times(node_type, own, counts[node_type])
+                for node_type, own in (node_times or {}).items()
+            },
+            time_unit,
+            tuple(class_names),
+            dict(columns or {}),
+        )
+
+    def without_empty(self) -> "HeteroGraph":
+        """The graph without relations that have no edges and types that have no nodes, but for the target.
+
+        Nothing that is computed from the rest changes; the names of metapaths may become shorter.
+        """
+        edges = {relation: own for relation, own in self.edges.items() if own.num_edges}
+        kept = [name for name, count in self.num_nodes.items() if count or name == self.target]
+        if len(edges) == len(self.edges) and len(kept) == len(self.num_nodes):
+            return self
+
+        def of_kept(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in values.items() if name in kept}
+
+        links = self.links
+        if links is not None and any(relation not in edges for relation in links.relations):
+            links = links.of_relations(tuple(relation for relation in links.relations if relation in edges))
+        return dataclasses.replace(
+            self,
+            schema=Schema(tuple(kept), tuple(edges)),
+            num_nodes=of_kept(self.num_nodes),
+            features=of_kept(self.features),
+            edges=edges,
+            links=links,
+            keys=of_kept(self.keys),
+            node_times=of_kept(self.node_times),
+            columns=of_kept(self.columns),
         )
 
     def with_reverse_relations(self) -> "HeteroGraph":
@@ -193,132 +270,3 @@ class HeteroGraph:
                 edges[back] = reverse
         schema = Schema(self.schema.node_types, tuple(edges))
         return dataclasses.replace(self, schema=schema, edges=edges)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Check:
-    """Validates one array at a time; every message starts with `where`."""
-
-    where: str
-
-    def error(self, message: str) -> InputError:
-        return InputError(f"{self.where}: {message}" if self.where else message)
-
-    def ids(self, array: object, count: int, what: str) -> np.ndarray:
-        ids = np.asarray(array)
-        if ids.ndim != 1:
-            raise self.error(f"{what} have shape {ids.shape}; need one dimension")
-        if ids.size == 0:
-            return np.zeros(0, np.int32)
-        if ids.dtype.kind not in "iu":
-            raise self.error(f"{what} are {ids.dtype}; need integers")
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= count:
-            row = int(np.argmax((ids < 0) | (ids >= count)))
-            raise self.error(f"{what}: id {int(ids[row])} at row {row} is out of range; need 0 to {count - 1}")
-        return ids.astype(np.int32, copy=False)
-
-    def edges(self, relation: Relation, arrays: Sequence[np.ndarray], counts: Mapping[str, int]) -> EdgeSet:
-        for node_type in (relation.source, relation.target):
-            if node_type not in counts:
-                raise self.error(
-                    f"relation {str(relation)!r} ends at the unknown node type {node_type!r};"
-                    f" known: {', '.join(counts)}"
-                )
-        if len(arrays) not in (2, 3):
-            raise self.error(f"relation {str(relation)!r} has {len(arrays)} arrays; need senders, receivers[, weights]")
-        senders = self.ids(arrays[0], counts[relation.source], f"senders of {str(relation)!r}")
-        receivers = self.ids(arrays[1], counts[relation.target], f"receivers of {str(relation)!r}")
-        if len(senders) != len(receivers):
-            raise self.error(f"relation {str(relation)!r} has {len(senders)} senders but {len(receivers)} receivers")
-        weights = None
-        if len(arrays) == 3 and arrays[2] is not None:
-            with np.errstate(over="ignore"):
-                weights = np.asarray(arrays[2], np.float32)
-            if weights.shape != senders.shape:
-                raise self.error(f"relation {str(relation)!r} has {len(senders)} edges but weights {weights.shape}")
-            self.finite(weights, f"weights of {str(relation)!r}")
-        return EdgeSet.from_pairs(senders, receivers, counts[relation.target], weights)
-
-    def finite(self, values: np.ndarray, what: str) -> None:
-        finite = np.isfinite(values)
-        if not finite.all():
-            row = int(np.argwhere(~finite)[0][0])
-            raise self.error(f"{what}: {values[~finite].flat[0]} at row {row}; need finite numbers")
-
-    def features(self, node_type: str, matrix: object, count: int) -> Features:
-        what = f"features of {node_type!r}"
-        if sparse.issparse(matrix):
-            with np.errstate(over="ignore"):  # beyond float32: infinite, refused below
-                csr = sparse.csr_array(matrix).astype(np.float32)
-            csr.sum_duplicates()
-            shape, values = csr.shape, csr.data
-        else:
-            dense = np.asarray(matrix)
-            if dense.dtype.kind not in "fiub":
-                raise self.error(f"{what} are {dense.dtype}; need numbers")
-            shape, values = dense.shape, dense
-        if len(shape) != 2 or shape[0] != count:
-            raise self.error(f"{what} have shape {shape}; need {count} rows")
-        if shape[1] == 0:
-            raise self.error(f"{what} have no columns; leave them out instead")
-        if sparse.issparse(matrix):
-            finite = np.isfinite(values)
-            if not finite.all():
-                entry = int(np.argmin(finite))
-                row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
-                raise self.error(f"{what}: {values[entry]} at row {row}; need finite numbers")
-            return csr
-        with np.errstate(over="ignore"):
-            narrow = np.ascontiguousarray(values, np.float32)
-        if values.dtype.kind == "f":
-            self.finite(narrow, what)
-        return narrow
-
-    def labels(self, labels: np.ndarray, count: int, num_classes: int | None) -> tuple[np.ndarray, int]:
-        if labels.ndim not in (1, 2) or len(labels) != count:
-            raise self.error(f"labels have shape {labels.shape}; need {count} rows and one or two dimensions")
-        if labels.dtype.kind not in "iub" and not (
-            labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.rint(labels)).all()
-        ):
-            raise self.error(f"labels are {labels.dtype} and not whole numbers; need class ids or zeros and ones")
-        if labels.ndim == 2:
-            if num_classes not in (None, labels.shape[1]):
-                raise self.error(f"labels have {labels.shape[1]} columns but num_classes is {num_classes}")
-            if not np.isin(labels, (0, 1)).all():
-                raise self.error("multi-label labels hold something other than 0 and 1")
-            return labels.astype(np.uint8), labels.shape[1]
-        labels = labels.astype(np.int64)
-        classes = int(labels.max(initial=-1)) + 1 if num_classes is None else num_classes
-        bad = (labels < -1) | (labels >= classes)
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise self.error(f"label {int(labels[row])} at row {row} is out of range; need -1 to {classes - 1}")
-        return labels.astype(np.int32), classes
-
-    def splits(self, splits: Mapping[str, np.ndarray], count: int, labels: np.ndarray | None) -> dict[str, np.ndarray]:
-        checked: dict[str, np.ndarray] = {}
-        owner = np.full(count, -1, np.int8)
-        for split, members in splits.items():
-            if split not in SPLITS:
-                raise self.error(f"split {split!r} is unknown; need {', '.join(SPLITS)}")
-            array = np.asarray(members)
-            if array.dtype == bool:
-                if array.shape != (count,):
-                    raise self.error(f"mask of split {split!r} has shape {array.shape}; need ({count},)")
-                array = np.flatnonzero(array)
-            ids = np.sort(self.ids(array, count, f"ids of split {split!r}"))
-            if not len(ids):
-                raise self.error(f"split {split!r} is empty; give it nodes or leave it out")
-            if (ids[1:] == ids[:-1]).any():
-                raise self.error(f"split {split!r} holds node {int(ids[1:][ids[1:] == ids[:-1]][0])} twice")
-            taken = owner[ids] >= 0
-            if taken.any():
-                node = int(ids[np.argmax(taken)])
-                raise self.error(f"splits overlap: node {node} is in {split!r} and {SPLITS[owner[node]]!r}")
-            if labels is not None and labels.ndim == 1 and (labels[ids] < 0).any():
-                node = int(ids[np.argmax(labels[ids] < 0)])
-                raise self.error(f"split {split!r} holds the unlabelled node {node}")
-            owner[ids] = SPLITS.index(split)
-            checked[split] = ids
-        return {split: checked[split] for split in SPLITS if split in checked}

@@ -31,8 +31,7 @@ def link_split(
         seed: of the draw.
 
     Raises:
-        InputError: there is no split and no relation is named; a relation is unknown, or they do not join the same two
-            types; too few edges.
+        InputError: there is no split and no relation is named; a relation is unknown; too few edges.
     """
     if graph.links is not None:
         split = _of_relations(graph.links, relations, graph) if relations else graph.links
@@ -44,12 +43,6 @@ def link_split(
             )
         named = tuple(_relation(graph, text) for text in relations)
         split = _drawn(graph, named, val_share, test_share, seed)
-    ends = {(relation.source, relation.target) for relation in split.relations}
-    if len(ends) > 1:
-        shown = ", ".join(f"{source} -> {target}" for source, target in sorted(ends))
-        raise InputError(
-            f"task.relations join different types ({shown}); links are predicted between one pair of types"
-        )
     split = _without_held_out(graph, split)
     for name in ("train", "test"):
         if len(split.triples.get(name, ())) == 0:
@@ -116,14 +109,7 @@ def _of_relations(split: LinkTriples, relations: Sequence[str], graph: HeteroGra
     for relation in chosen:
         if relation not in split.relations:
             raise InputError(f"task.relations: {str(relation)!r} has no links in the split of {graph.name!r}")
-    number = np.full(len(split.relations), -1, np.int32)
-    number[[split.relations.index(relation) for relation in chosen]] = np.arange(len(chosen))
-    triples = {}
-    for name, rows in split.triples.items():
-        own = rows[number[rows[:, 1]] >= 0].copy()
-        own[:, 1] = number[own[:, 1]]
-        triples[name] = own
-    return LinkTriples(tuple(chosen), triples)
+    return split.of_relations(chosen)
 
 
 def _drawn(
@@ -165,9 +151,7 @@ def _pairs(triples: np.ndarray, number: int, symmetric: bool) -> np.ndarray:
 
 
 def _without(edges: EdgeSet, senders: np.ndarray, receivers: np.ndarray) -> EdgeSet:
-    keep = ~np.isin(_packed(edges.senders, edges.receivers), _packed(senders, receivers))
-    weights = None if edges.weights is None else edges.weights[keep]
-    return EdgeSet.from_pairs(edges.senders[keep], edges.receivers[keep], edges.num_targets, weights)
+    return edges.chosen(~np.isin(_packed(edges.senders, edges.receivers), _packed(senders, receivers)))
 
 
 def _packed(senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """LinkTriples: edges to predict, by split."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +33,17 @@ class LinkTriples:
 
     relations: tuple[Relation, ...]
     triples: Mapping[str, np.ndarray]
+
+    def of_relations(self, chosen: Sequence[Relation]) -> "LinkTriples":
+        """The links of some of the relations, which are numbered as they are chosen."""
+        number = np.full(len(self.relations), -1, np.int32)
+        number[[self.relations.index(relation) for relation in chosen]] = np.arange(len(chosen))
+        triples = {}
+        for name, rows in self.triples.items():
+            own = rows[number[rows[:, 1]] >= 0].copy()
+            own[:, 1] = number[own[:, 1]]
+            triples[name] = own
+        return LinkTriples(tuple(chosen), triples)
 
     def check(self, num_nodes: Mapping[str, int], edges: Mapping[Relation, Edges], where: str = "") -> None:
         """Raises InputError unless every link is an edge of its relation; `where` starts the message."""

@@ -34,6 +34,11 @@ class NeighborTable:
         receiver_ids: int32 `[num_targets]`, likewise.
         edges: the same neighbours compressed in both directions, for the kernels of the CPU, or None: see
             `jhgnn.sampling.compressed`. Its last receiver, `num_targets`, takes what is padding.
+        edge_entries: int32 `[edges.num_edges]`, the entry of each edge, counted row by row, or None where entries have
+            no weights.
+        entry_relations: int32 `[num_targets, width]`, of a table drawn from a stack of relations: each entry's relation
+            among them; None for others.
+        entry_weights: float32 likewise: see `jhgnn.sampling.entries`; 0 for entries that do not count.
         num_sources: slots of the source type at the next hop.
         name: the relation or metapath.
     """
@@ -46,6 +51,9 @@ class NeighborTable:
     num_sources: int = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="", metadata={"static": True})
     edges: SemanticGraph | None = None
+    edge_entries: Array | None = None
+    entry_relations: Array | None = None
+    entry_weights: Array | None = None
 
     @property
     def num_targets(self) -> int:
@@ -62,6 +70,26 @@ class NeighborTable:
         counts = xp.expand_dims(self.num_neighbors, -1)
         columns = xp.arange(self.width, dtype=np.int32).reshape((1,) * (counts.ndim - 1) + (self.width,))
         return columns < counts
+
+    def compressed(self) -> SemanticGraph:
+        """The `edges` view.
+
+        Raises:
+            ValueError: the table was made without it.
+        """
+        if self.edges is None:
+            raise ValueError(f"sampled table {self.name!r} was made without its 'edges' view, which 'native' reads")
+        return self.edges
+
+    def global_ids(self) -> tuple[Array, Array]:
+        """`sender_ids` and `receiver_ids`, which the dropout hash reads.
+
+        Raises:
+            ValueError: the table has none.
+        """
+        if self.sender_ids is None or self.receiver_ids is None:
+            raise ValueError(f"dropout on {self.name!r} reads global ids; take the table from SampledBlocks.table")
+        return self.sender_ids, self.receiver_ids
 
 
 @jax.tree_util.register_dataclass

@@ -13,10 +13,11 @@ import numpy as np
 from scipy import sparse
 
 from jhgnn.errors import InputError
+from jhgnn.graph.degree_buckets import BothBuckets, degree_buckets
 
 Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
 
-VIEWS = ("coo", "adjacency")
+VIEWS = ("coo", "adjacency", "buckets")
 """What an implementation may need beyond the two compressed directions."""
 
 
@@ -50,6 +51,7 @@ class SemanticGraph:
         coo: explicit endpoints, or None where no chosen implementation reads them.
         adjacency: uint8 `[num_targets, num_sources]` edge multiplicities, or None likewise.
         name: the metapath or relation, used in named scopes and reports.
+        buckets: receivers by in-degree and senders by out-degree, or None likewise.
         sender_ids, receiver_ids: int32 `[num_sources]` and `[num_targets]`, by which dropout knows the vertices of a
             part of a larger graph; None: by their numbers.
     """
@@ -63,6 +65,7 @@ class SemanticGraph:
     name: str = dataclasses.field(default="", metadata={"static": True})
     sender_ids: Array | None = None
     receiver_ids: Array | None = None
+    buckets: BothBuckets | None = None
 
     @property
     def num_edges(self) -> int:
@@ -147,15 +150,18 @@ class SemanticGraph:
                     )
                 counts[positions] = multiplicities
             adjacency = counts.reshape(self.num_targets, self.num_sources)
-        return dataclasses.replace(self, coo=coo, adjacency=adjacency)
+        buckets = None
+        if "buckets" in views:
+            forwards = degree_buckets(self.incoming.indptr)
+            mirrored = self.outgoing is self.incoming
+            buckets = BothBuckets(forwards, forwards if mirrored else degree_buckets(self.outgoing.indptr))
+        return dataclasses.replace(self, coo=coo, adjacency=adjacency, buckets=buckets)
 
     def place(self, views: Collection[str], device: jax.Device | None = None) -> "SemanticGraph":
         """The graph with these `VIEWS` as arrays on a device; a symmetric graph's directions share theirs there too."""
-        viewed = self.with_views(views)
-        if self.outgoing is not self.incoming:
-            return jax.device_put(viewed, device)
-        placed = jax.device_put(dataclasses.replace(viewed, outgoing=Csr(None, None)), device)
-        return dataclasses.replace(placed, outgoing=placed.incoming)
+        leaves, structure = jax.tree.flatten(self.with_views(views))
+        placed = jax.device_put({id(leaf): leaf for leaf in leaves}, device)
+        return jax.tree.unflatten(structure, [placed[id(leaf)] for leaf in leaves])
 
 
 def _indptr(ids: np.ndarray, count: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """SparseFeatures: a sparse feature matrix as kernels see it, compressed by row and by column. A pytree."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -8,9 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from jhgnn.errors import InputError
+from jhgnn.graph.degree_buckets import BothBuckets, degree_buckets
 from jhgnn.graph.semantic_graph import Csr
 
 Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
+
+VIEWS = ("buckets",)
+"""What an implementation may need beyond the two compressed directions."""
 
 WHOLE_PARTS, MIN_VALUES = 64, 4096
 """Values are padded to a multiple, where there are so many.
@@ -32,6 +37,7 @@ class SparseFeatures:
         values, values_by_column: float32 `[num_values]`, in the order of each direction.
         row_ids, row_ids_by_column: int32 `[num_values]`, by which dropout knows the rows of a part of a larger matrix;
             None: by their numbers.
+        buckets: rows and columns by their number of values, or None where no chosen implementation reads them.
 
     Zeros may be stored, in the last element, so that `num_values` is a multiple of `WHOLE_PARTS`.
     """
@@ -46,6 +52,7 @@ class SparseFeatures:
     num_columns: int = dataclasses.field(metadata={"static": True})
     row_ids: Array | None = None
     row_ids_by_column: Array | None = None
+    buckets: BothBuckets | None = None
 
     @property
     def num_values(self) -> int:
@@ -83,9 +90,16 @@ class SparseFeatures:
             row_ids_by_column=None if row_ids is None else row_ids[by_column.indices],
         )
 
-    def place(self, device: jax.Device | None = None) -> "SparseFeatures":
-        """The matrix with its arrays on a device."""
-        return jax.device_put(self, device)
+    def with_views(self, views: Collection[str]) -> "SparseFeatures":
+        """Adds, on the host, the named `VIEWS` and drops the others."""
+        buckets = None
+        if "buckets" in views:
+            buckets = BothBuckets(degree_buckets(self.by_row.indptr), degree_buckets(self.by_column.indptr))
+        return dataclasses.replace(self, buckets=buckets)
+
+    def place(self, views: Collection[str] = (), device: jax.Device | None = None) -> "SparseFeatures":
+        """The matrix with these `VIEWS` as arrays on a device."""
+        return jax.device_put(self.with_views(views), device)
 
 
 def _compressed(matrix: Any) -> tuple[Csr, np.ndarray]:

@@ -5,13 +5,14 @@ starting, and a projection of every node for each of them would not fit in memor
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from jhgnn.graph.hetero_graph import EdgeSet
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
 
@@ -21,20 +22,22 @@ Array = Any
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackedRelations:
-    """The edges of several relations from one type to another.
+    """The edges of several relations from one type to another, or those that a mini-batch drew.
 
     Attributes:
-        graph: all their edges; within a receiver by relation, then by sender.
-        relation_of_edge: int32 `[num_edges]`, in the order of `graph.incoming`: position in `relations`.
-        group_of_edge: int32 `[num_edges]`, ascending: which (receiver, relation) an edge belongs to.
-        weights: float32 `[num_edges]`, 1 / edges of the same receiver and relation: sums with them are sums of means.
+        graph: all their edges, within a receiver by relation, then by sender; or a sampled table.
+        relation_of_edge: int32 `[num_edges]`, in the order of `graph.incoming`: position in `relations`; of a table for
+            each entry, `[num_targets, width]`.
+        group_of_edge: int32 `[num_edges]`, ascending: which (receiver, relation) an edge belongs to; None of a table.
+        weights: float32 like `relation_of_edge`, 1 / edges of the same receiver and relation, so that their sums are
+            those of means; of a table as `jhgnn.sampling.entries` says.
         num_groups: how many (receiver, relation) there are.
         relations: names, as `str(relation)`.
         source, target: the node types.
         implementation: of `neighbor_sum`.
     """
 
-    graph: SemanticGraph
+    graph: SemanticGraph | NeighborTable
     relation_of_edge: Array
     group_of_edge: Array
     weights: Array
@@ -46,9 +49,9 @@ class StackedRelations:
 
 
 def stack_relations(
-    edges: Mapping[Relation, EdgeSet], num_sources: int, implementation: str
+    edges: Mapping[Relation, EdgeSet], num_sources: int, implementation: str, views: Collection[str] = ("coo",)
 ) -> tuple[StackedRelations, np.ndarray]:
-    """Stacks relations that share both node types, on the host; NumPy arrays, with the `coo` view that weights need.
+    """Stacks relations that share both node types, on the host; NumPy arrays, with the views that are named.
 
     Returns:
         the stack, and for each of its edges where it stands among the edges of all relations joined in the order given.
@@ -67,7 +70,7 @@ def stack_relations(
     indptr = np.zeros(num_targets + 1, np.int64)
     np.cumsum(np.bincount(receivers, minlength=num_targets), out=indptr[1:])
     name = f"{source}_to_{target}"
-    graph = SemanticGraph.from_incoming(indptr, senders, num_sources, name).with_views(("coo",))
+    graph = SemanticGraph.from_incoming(indptr, senders, num_sources, name).with_views(views)
     stack = StackedRelations(
         graph=graph,
         relation_of_edge=numbers,

@@ -1,12 +1,40 @@
-"""The models, by the name that a recipe uses; to add one, write its file and its line here."""
+"""The models that come with the package, one file each: `model.name = "han"` is the class `MODEL` of `han.py`."""
 
-from collections.abc import Callable
+import importlib
+import pkgutil
 
-from flax import nnx
+from jhgnn.errors import InputError
+from jhgnn.nn.model import Model
+from jhgnn.runtime.own_code import imported
 
-from jhgnn.models.erased import GAT, GCN
-from jhgnn.models.han import HAN
-from jhgnn.models.rgat import RGAT
-from jhgnn.models.rgcn import RGCN
 
-MODELS: dict[str, Callable[..., nnx.Module]] = {"han": HAN, "rgcn": RGCN, "rgat": RGAT, "gcn": GCN, "gat": GAT}
+def names() -> list[str]:
+    """The names that a recipe can give without a module."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def find(name: str) -> type[Model]:
+    """The model that a recipe names: one of `names()`, or `MODULE:CLASS` for one of your own.
+
+    Raises:
+        InputError: there is none of that name, the module cannot be imported, or it is no `Model`.
+    """
+    if ":" in name:
+        return checked(imported(name, "model.name"), name)
+    if name not in names():
+        raise InputError(
+            f"model.name = {name!r} is not one of {', '.join(names())}; a model of your own is MODULE:CLASS"
+        )
+    model: type[Model] = importlib.import_module(f"{__name__}.{name}").MODEL
+    return model
+
+
+def checked(found: object, name: str) -> type[Model]:
+    """A class that was given as a model.
+
+    Raises:
+        InputError: it is no `Model`.
+    """
+    if not isinstance(found, type) or not issubclass(found, Model):
+        raise InputError(f"model.name = {name!r} is no subclass of jhgnn.Model")
+    return found

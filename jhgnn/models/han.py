@@ -1,33 +1,44 @@
 """HAN: attention along metapath graphs, then attention over metapaths (Wang et al., WWW 2019)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
-from jhgnn.models.classifier import Classifier, InputEmbeddings, ModelOutput
-from jhgnn.models.inputs import Block, GraphInputs, GraphSpec, SampledInputs
-from jhgnn.nn import recompute
-from jhgnn.nn.dropout import drop_rows, site_seed
+from jhgnn.graph.schema import Relation
+from jhgnn.nn.embeddings import InputEmbeddings
 from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.layer import Layer
+from jhgnn.nn.layer_plan import LayerPlan
+from jhgnn.nn.model import Model
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
-from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion
-from jhgnn.nn.sparse_dropout import drop_features
+from jhgnn.nn.reduction import Partial
+from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion, TargetSums
 from jhgnn.nn.stage import stage
 
 
-class HANLayer(nnx.Module):
-    """FP, NA and SF over the metapaths of one node type: rows `[num_nodes, in_width]` to `[num_rows, hidden]`.
+class HANLayer(Layer):
+    r"""FP, NA and SF over the metapaths of one node type: rows `[num_nodes, in_width]` to `[num_rows, hidden]`.
 
-    In a mini-batch the semantic attention is the mean over the batch's targets in every layer, so it equals the
-    full-batch one where the batch holds all of them, and does not depend on how many devices share the batch.
+    With senders u of v along metapath P, and heads side by side:
+
+        z_P(v) = activation( sum_u softmax_u(LeakyReLU(a_P . [W_P x_u, W_P x_v])) W_P x_u + b_P )
+        out(v) = sum_P beta_P z_P(v),   beta = softmax_P( mean_v q . tanh(W z_P(v) + b) )
+
+    The mean runs over all nodes, or over the targets of a mini-batch, in every layer: it equals the full-batch one
+    where the batch holds all of them, and does not depend on how many devices share the batch.
     """
 
     def __init__(self, layer: int, in_width: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        self.layer, self.target = layer, spec.target
+        (self.target,) = spec.targets
+        self.layer = layer
         self.metapaths = spec.metapaths
+        along = {name: Relation(self.target, name, self.target) for name in spec.metapaths}
+        self.plan = nnx.static(LayerPlan(along, (self.target,), (self.target,)))
         self.shared_projection = config.shared_projection
         spaces = ("shared",) if config.shared_projection else spec.metapaths
         self.projection = FeatureProjection(spaces, in_width, config.hidden, rngs=rngs)
@@ -45,31 +56,14 @@ class HANLayer(nnx.Module):
         self.fusion = AttentionFusion(config.hidden, config.semantic_hidden, rngs=rngs)
         self.norm = nnx.LayerNorm(config.hidden, rngs=rngs) if config.layer_norm else None
         self.residual = config.residual and layer > 0
-        self.activation = config.activation if config.activation != "auto" else "elu"
+        self.activation = config.activation
         self.implementations = nnx.static(tuple(spec.implementations[name] for name in spec.metapaths))
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
 
-    def __call__(
-        self,
-        x: Rows,
-        block: Block,
-        step_seed: jax.Array | None,
-        targets: jax.Array | None = None,
-        axis: str | None = None,
-        means: jax.Array | None = None,
-    ) -> jax.Array:
-        num_rows = block.num_rows[self.target]
-        parts = self.along_metapaths(x, block, step_seed)
-        with stage("SF", self.layer):
-            fused = self.fusion(parts, targets, axis, means)
-            if self.norm is not None:
-                fused = self.norm(fused)
-            return fused + dense_rows(x)[:num_rows] if self.residual else fused
-
-    def along_metapaths(self, x: Rows, block: Block, step_seed: jax.Array | None) -> list[jax.Array]:
+    def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> list[jax.Array]:
         """FP and NA: `[num_rows, hidden]` of each metapath."""
-        num_rows = block.num_rows[self.target]
+        x, num_rows = rows[self.target], block.num_rows[self.target]
         with stage("FP", self.layer):
             stack, follow = self.projection.stack(), logits_follow(x, self.dtype)
             projected = project_together(
@@ -103,6 +97,23 @@ class HANLayer(nnx.Module):
                 parts.append(ACTIVATIONS[self.activation](aggregated))
         return parts
 
+    def partial(self, parts: list[jax.Array], block: Block) -> Partial:
+        """What the semantic attention sums over the targets at hand."""
+        with stage("SF", self.layer):
+            return Partial(self.fusion.partial(parts, block.targets.get(self.target)), "targets", self.layer)
+
+    def fuse(
+        self, rows: Mapping[str, Rows], parts: list[jax.Array], block: Block, sums: TargetSums
+    ) -> dict[str, jax.Array]:
+        """The parts weighted by the attention, from the sums over all targets."""
+        with stage("SF", self.layer):
+            fused = self.fusion.finish(parts, sums)
+            if self.norm is not None:
+                fused = self.norm(fused)
+            if self.residual:
+                fused = fused + dense_rows(rows[self.target])[: block.num_rows[self.target]]
+            return {self.target: fused}
+
     def _add_bias(self, projected: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Biased projections, and where there are logits, those of biased projections."""
         rows = self.bias_po[...][:, None, :]
@@ -117,74 +128,25 @@ class HANLayer(nnx.Module):
         return self.attention.logit_columns(stack, places, places)
 
 
-class HAN(nnx.Module):
-    """Embeds the target type along its metapaths and classifies it."""
+class HAN(Model):
+    """Embeds the target type along its metapaths."""
+
+    over: ClassVar[Literal["metapaths"]] = "metapaths"
+    aggregation: ClassVar[Literal["neighbor_attention"]] = "neighbor_attention"
+    default_layers: ClassVar[int] = 1
+    default_activation: ClassVar[str] = "elu"
+    fuses_over_targets: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        self.target, self.num_nodes = spec.target, nnx.static(dict(spec.num_nodes))
-        self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
-        self.embeddings = InputEmbeddings([spec.target], spec, config.hidden, rngs=rngs)
-        width = self.embeddings.widths[spec.target]
+        super().__init__(config, spec, rngs=rngs)
+        config = self.settled(config)
+        self.embeddings = InputEmbeddings(spec.targets, spec, config.hidden, rngs=rngs)
+        (width,) = self.embeddings.widths.values()
         layers = []
-        for layer in range(config.layers or 1):
+        for layer in range(config.layers):
             layers.append(HANLayer(layer, width, config, spec, rngs=rngs))
             width = config.hidden
         self.layers = nnx.List(layers)
-        self.classifier = Classifier(config.hidden, spec.num_classes, rngs=rngs)
 
-    def __call__(
-        self, inputs: GraphInputs | SampledInputs, step_seed: jax.Array | None = None, means: Sequence[jax.Array] = ()
-    ) -> ModelOutput:
-        """Logits and embeddings of all targets, or of a mini-batch's; dropout is on where a uint32 seed is given.
 
-        `means` are those of each layer's semantic attention, where the batch is a part of the one they are over.
-        """
-        return self.classifier(dense_rows(self._run(len(self.layers), inputs, step_seed, means)))
-
-    def semantic_sums(
-        self, inputs: GraphInputs | SampledInputs, step_seed: jax.Array | None, means: Sequence[jax.Array]
-    ) -> jax.Array:
-        """What layer number `len(means)` sums over targets for its attention, `[metapaths, semantic_hidden]`."""
-        index = len(means)
-        block, x = self._block(inputs, index), self._run(index, inputs, step_seed, means)
-        targets = inputs.targets(self.target)
-        assert targets is not None
-
-        def sums() -> jax.Array:
-            parts = self.layers[index].along_metapaths(self._dropped(x, index, block, step_seed), block, step_seed)
-            with stage("SF", index):
-                return self.layers[index].fusion.sums(parts, targets)
-
-        return recompute.layer(sums)
-
-    def _run(
-        self,
-        num_layers: int,
-        inputs: GraphInputs | SampledInputs,
-        step_seed: jax.Array | None,
-        means: Sequence[jax.Array],
-    ) -> Rows:
-        """The rows that the first layers make."""
-        x = self.embeddings(inputs)[self.target]
-        targets = inputs.targets(self.target)
-        for index in range(num_layers):
-            block = self._block(inputs, index)
-
-            def run(x: Rows = x, index: int = index, block: Block = block) -> jax.Array:
-                dropped, given = self._dropped(x, index, block, step_seed), means[index] if means else None
-                return self.layers[index](dropped, block, step_seed, targets, inputs.axis, given)
-
-            x = recompute.layer(run)
-        return x
-
-    def _block(self, inputs: GraphInputs | SampledInputs, index: int) -> Block:
-        return inputs.block(len(self.layers) - 1 - index, self.num_nodes)
-
-    def _dropped(self, x: Rows, index: int, block: Block, step_seed: jax.Array | None) -> Rows:
-        if step_seed is None:
-            return x
-        ids = block.ids.get(self.target)
-        with stage("FP", index):
-            if index == 0:
-                return drop_features(x, site_seed(step_seed, f"input/{self.target}"), self.feature_dropout, ids)
-            return drop_rows(dense_rows(x), site_seed(step_seed, f"layer{index}/{self.target}"), self.dropout, ids)
+MODEL = HAN

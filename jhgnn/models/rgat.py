@@ -2,26 +2,30 @@
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
-from jhgnn.models.inputs import Block, GraphSpec
-from jhgnn.models.relation_plan import LayerPlan
-from jhgnn.models.relational import RelationalModel
 from jhgnn.nn import recompute
-from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, project_together
+from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
-from jhgnn.nn.semantic_fusion import SumFusion
+from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
+from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
 
-SELF = "self"
 
+class RGATLayer(SumOverRelations):
+    r"""FP, attention NA and sum SF over one layer's relations.
 
-class RGATLayer(nnx.Module):
-    """FP, attention NA and sum SF over one layer's relations.
+    For a node v, its neighbours N_r(v) under each relation r, and heads side by side:
+
+        out(v) = activation( sum_r sum_{u in N_r(v)} alpha_r(u, v) W_r x_u + W_self x_v + b )
+        alpha_r(u, v) = softmax over u of LeakyReLU( a_r . W_r x_u + a'_r . W'_r x_v )
 
     A relation between two types projects senders and receivers by matrices of their own, one within a type by the
     same matrix (as GATConv of DGL and PyG); the receivers' matrix enters through its logits alone.
@@ -37,8 +41,6 @@ class RGATLayer(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.layer = layer
-        self.plan = nnx.static(plan)
         self.implementations = nnx.static({name: spec.implementations[name] for name in plan.relations})
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
@@ -60,14 +62,7 @@ class RGATLayer(nnx.Module):
             dropout_rate=config.attention_dropout,
             rngs=rngs,
         )
-        activation = config.activation if config.activation != "auto" else "elu"
-        self.fusions = nnx.Dict(
-            {
-                node_type: SumFusion(config.hidden, activation=activation, layer_norm=config.layer_norm, rngs=rngs)
-                for node_type in plan.makes
-            }
-        )
-        self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
+        self.add_fusions(layer, plan, config, rngs=rngs)
 
     def _logit_columns(
         self,
@@ -129,7 +124,8 @@ class RGATLayer(nnx.Module):
             x, outputs, stack, columns, sparse_implementation=self.sparse_implementation, dtype=self.dtype
         )
 
-    def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
+    def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
+        """FP and NA of all relations, and each made type's own projection."""
         present = [name for name in self.plan.relations if name in block.graphs]
         separately = recompute.relations_separately()
         projected = {
@@ -138,7 +134,7 @@ class RGATLayer(nnx.Module):
             if node_type in rows
         }
 
-        def aggregate(name: str) -> jax.Array:
+        def attend(name: str) -> jax.Array:
             relation = self.plan.relations[name]
             source, target = projected[relation.source], projected[relation.target]
             if separately:
@@ -154,27 +150,26 @@ class RGATLayer(nnx.Module):
                 implementation=self.implementations[name],
             )
 
-        made = {}
-        for node_type in self.plan.makes:
-            num_rows = block.num_rows.get(node_type, 0)
-            if not num_rows:
-                continue
-            parts = [
-                recompute.relation(functools.partial(aggregate, name))
+        made = RelationParts({}, {})
+        for node_type in self.made(block):
+            made.parts[node_type] = [
+                recompute.relation(functools.partial(attend, name))
                 for name in self.plan.into(node_type)
                 if name in present
             ]
-            with stage("SF", self.layer, node_type):
-                own = projected[node_type].get(SELF)
-                parts += [] if own is None else [own]
-                made[node_type] = self.fusions[node_type](parts, num_rows)
-                if node_type in self.residual:
-                    made[node_type] = made[node_type] + dense_rows(rows[node_type])[:num_rows]
+            own = projected[node_type].get(SELF)
+            if own is not None:
+                made.own[node_type] = own
         return made
 
 
 class RGAT(RelationalModel):
-    """R-GAT for node classification."""
+    """R-GAT over all relations."""
 
-    def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        super().__init__(RGATLayer, config, spec, reads_targets=True, rngs=rngs)
+    aggregation: ClassVar[Literal["neighbor_attention"]] = "neighbor_attention"
+    default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
+    default_activation: ClassVar[str] = "elu"
+    make_layer = RGATLayer
+
+
+MODEL = RGAT

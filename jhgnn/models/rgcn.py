@@ -1,6 +1,7 @@
 """R-GCN: the mean over each relation's neighbours, summed over relations (Schlichtkrull et al., ESWC 2018, eq. 2)."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,22 +11,26 @@ from jhgnn.config import ModelConfig
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
-from jhgnn.models.inputs import Block, GraphSpec
-from jhgnn.models.relation_plan import LayerPlan
-from jhgnn.models.relational import RelationalModel
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.neighbor_aggregation import mean_aggregation
-from jhgnn.nn.semantic_fusion import SumFusion
+from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.layer_plan import LayerPlan
+from jhgnn.nn.neighbor_aggregation import mean_aggregation, sum_aggregation
+from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
+from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
-from jhgnn.ops.neighbor_sum import neighbor_sum
 
-SELF = "self"
 CALL_OPERATIONS = 1_000_000
 """What one more matmul costs to call, in operations: about 10 us."""
 
 
-class RGCNLayer(nnx.Module):
-    """FP, mean NA and sum SF over one layer's relations.
+class RGCNLayer(SumOverRelations):
+    r"""FP, mean NA and sum SF over one layer's relations.
+
+    For a node v and its neighbours N_r(v) under each relation r:
+
+        out(v) = activation( sum_r mean_{u in N_r(v)} W_r x_u + W_self x_v + b )
+
+    With B bases, W_r is a sum over b of c_rb V_b (eq. 3); with blocks it is block-diagonal (eq. 4).
 
     A mean and a projection may change places. A relation with fewer receivers than senders is aggregated first, so that
     only what receivers need is projected; so are relations that come stacked, where there are bases: one weighted sum a
@@ -42,27 +47,21 @@ class RGCNLayer(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.layer = layer
-        self.plan = nnx.static(plan)
         self.implementations = nnx.static({name: spec.implementations[name] for name in plan.relations})
         self.sparse_implementation = spec.sparse_implementation
         self.dtype, self.hidden = jnp.dtype(config.dtype), config.hidden
-        projections, fusions = {}, {}
+        projections = {}
         for node_type in plan.reads:
             names = plan.out_of(node_type) + ([SELF] if config.self_loop and node_type in plan.makes else [])
             if names:
                 projections[node_type] = FeatureProjection(
                     names, in_widths[node_type], config.hidden, bases=config.bases, blocks=config.blocks, rngs=rngs
                 )
-        for node_type in plan.makes:
-            activation = config.activation if config.activation != "auto" else "relu"
-            fusions[node_type] = SumFusion(
-                config.hidden, activation=activation, layer_norm=config.layer_norm, rngs=rngs
-            )
-        self.projections, self.fusions = nnx.Dict(projections), nnx.Dict(fusions)
-        self.residual = nnx.static(set(plan.makes) if config.residual and layer > 0 else set())
+        self.projections = nnx.Dict(projections)
+        self.add_fusions(layer, plan, config, rngs=rngs)
 
-    def __call__(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
+    def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
+        """FP and NA of all relations, and each made type's own projection."""
         late = {
             name
             for name, relation in self.plan.relations.items()
@@ -80,28 +79,23 @@ class RGCNLayer(nnx.Module):
                 fewer = isinstance(x, jax.Array) and block.num_rows.get(node_type, 0) < x.shape[0]
                 left_out = late | ({SELF} if fewer else set())
                 z[node_type] = self._project(x, node_type, tuple(n for n in projection.names if n not in left_out))
-        made = {}
-        for node_type in self.plan.makes:
-            num_rows = block.num_rows.get(node_type, 0)
-            if not num_rows:
-                continue
-            parts = [
+        made = RelationParts({}, {})
+        for node_type in self.made(block):
+            num_rows = block.num_rows[node_type]
+            made.parts[node_type] = [
                 self._aggregate(name, rows, z, block) for name in self.plan.into(node_type) if name in block.graphs
             ]
             for name, stack in block.stacks.items():
                 if stack.target == node_type and stack.source in rows:
-                    parts.append(self._stacked(stack, dense_rows(rows[stack.source]), block.weights.get(name)))
+                    summed = self._stacked(stack, dense_rows(rows[stack.source]), block.weights.get(name))
+                    made.parts[node_type].append(summed[:num_rows])
             if node_type in self.projections and SELF in self.projections[node_type].names:
                 if SELF in z[node_type]:
-                    parts.append(z[node_type][SELF][:num_rows])
+                    made.own[node_type] = z[node_type][SELF][:num_rows]
                 else:
                     with stage("FP", self.layer, node_type):
                         own = dense_rows(rows[node_type])[:num_rows]
-                        parts.append(self._project(own, node_type, (SELF,))[SELF])
-            with stage("SF", self.layer, node_type):
-                made[node_type] = self.fusions[node_type](parts, num_rows)
-                if node_type in self.residual:
-                    made[node_type] = made[node_type] + dense_rows(rows[node_type])[:num_rows]
+                        made.own[node_type] = self._project(own, node_type, (SELF,))[SELF]
         return made
 
     def _project(self, x: Rows, node_type: str, names: tuple[str, ...]) -> dict[str, jax.Array]:
@@ -141,10 +135,10 @@ class RGCNLayer(nnx.Module):
         with stage("NA", self.layer, stack.graph.name):
             coefficients = projection.c_rb[...][jnp.asarray(numbers)]
             own = stack.weights if weights is None else weights
-            by_basis = coefficients.at[stack.relation_of_edge].get(mode="promise_in_bounds") * own[:, None]
+            by_basis = coefficients.at[stack.relation_of_edge].get(mode="promise_in_bounds") * own[..., None]
             x = x.astype(self.dtype)
             sums = [
-                neighbor_sum(stack.graph, x, by_basis[:, basis], implementation=stack.implementation)
+                sum_aggregation(stack.graph, x, by_basis[..., basis], implementation=stack.implementation)
                 for basis in range(projection.bases)
             ]
         with stage("FP", self.layer, stack.graph.name):
@@ -153,10 +147,12 @@ class RGCNLayer(nnx.Module):
 
 
 class RGCN(RelationalModel):
-    """R-GCN for node classification."""
+    """R-GCN over all relations."""
 
-    def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        super().__init__(RGCNLayer, config, spec, reads_targets=config.self_loop or config.residual, rngs=rngs)
+    default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
+    decomposes: ClassVar[bool] = True
+    weighs_edges: ClassVar[bool] = True
+    make_layer = RGCNLayer
 
 
 def aggregates_first(graph: SemanticGraph | NeighborTable, x: Rows, out_width: int) -> bool:
@@ -172,3 +168,6 @@ def aggregates_first(graph: SemanticGraph | NeighborTable, x: Rows, out_width: i
     num_edges = graph.num_edges if isinstance(graph, SemanticGraph) else graph.num_targets * graph.width
     saved = 2 * in_width * out_width * (graph.num_sources - graph.num_targets)
     return saved > 8 * num_edges * (in_width - out_width) + CALL_OPERATIONS
+
+
+MODEL = RGCN

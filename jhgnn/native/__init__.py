@@ -7,23 +7,26 @@ import ctypes
 import functools
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import jax
 
 LIBRARY_VARIABLE = "JHGNN_KERNELS_LIBRARY"
-HANDLERS = (
-    "attention_forward",
-    "attention_backward",
-    "row_sum",
-    "row_sums",
-    "edge_dot",
-    "row_max",
-    "row_max_backward",
-    "outer_sum",
-    "logit_columns",
-    "logit_columns_backward",
-)
+HANDLERS: Mapping[str, Literal["TB", "DM"]] = {
+    "attention_forward": "TB",
+    "attention_backward": "TB",
+    "row_sum": "TB",
+    "row_sums": "TB",
+    "edge_dot": "TB",
+    "row_max": "TB",
+    "row_max_backward": "TB",
+    "outer_sum": "DM",
+    "logit_columns": "DM",
+    "logit_columns_backward": "DM",
+}
+"""The kernels, `jhgnn_NAME` to XLA, and the type that a profile gives each: driven by topology, or a dense product."""
 HOW_TO_GET_IT = (
     "the native CPU kernels are not built: install a C++17 compiler and run `pip install --force-reinstall .` "
     "(`pip install -e .` in a checkout), or use implementation 'auto'"
@@ -68,13 +71,3 @@ def library() -> ctypes.CDLL:
 def instruction_set() -> str:
     """Which copy of the kernels runs here: `avx512`, `avx2` or `baseline` (`JHGNN_INSTRUCTION_SET` names another)."""
     return str(library().jhgnn_instruction_set().decode())
-
-
-def require_float32(op: str, *arrays: jax.Array) -> None:
-    """Raises ValueError unless all are float32 or bfloat16, and RuntimeError where the kernels are not built."""
-    library()
-    for array in arrays:
-        if array.dtype not in (jax.numpy.float32, jax.numpy.bfloat16):
-            raise ValueError(
-                f"{op}: 'native' computes in float32 and got {array.dtype}; cast, or use implementation 'segment'"
-            )

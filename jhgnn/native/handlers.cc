@@ -769,7 +769,7 @@ int64_t jhgnn_tile_columns(int64_t rows, int64_t edges, int64_t columns, int64_t
   return jhgnn::tile_columns({nullptr, nullptr, rows, edges, columns, 0}, column_bytes);
 }
 
-// For the test that holds counter_hash.h against jhgnn/counter_hash.py.
+// For the test that holds counter_hash.h against jhgnn/random/counter_hash.py.
 void jhgnn_edge_bits(uint32_t seed, const uint32_t* senders, const uint32_t* receivers, const uint32_t* heads,
                      int64_t count, uint32_t* bits) {
   for (int64_t i = 0; i < count; ++i) {

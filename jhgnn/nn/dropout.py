@@ -5,7 +5,7 @@ import zlib
 import jax
 import jax.numpy as jnp
 
-from jhgnn.counter_hash import GOLDEN, edge_bits, keep_threshold, mix
+from jhgnn.random.counter_hash import GOLDEN, edge_bits, keep_threshold, mix
 
 
 def site_seed(step_seed: jax.Array, site: str) -> jax.Array:

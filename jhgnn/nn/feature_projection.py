@@ -12,7 +12,7 @@ from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.stage import border
 from jhgnn.ops.dense_matmul import dense_matmul
-from jhgnn.ops.neighbor_table import weighted_sum
+from jhgnn.ops.indexed_rows import rows_at
 from jhgnn.ops.sparse_matmul import sparse_matmul, sparse_matmul_stack
 
 Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
@@ -32,18 +32,9 @@ def dense_rows(x: Rows) -> jax.Array:
 
 def project(x: Rows, weight: jax.Array, *, sparse_implementation: str, dtype: jax.typing.DTypeLike) -> jax.Array:
     """`x @ weight`, `[num_nodes, width]` times `[width, columns]`; computed in `dtype`, summed in float32 at least."""
-    if isinstance(x, SparseFeatures):
+    if isinstance(x, SparseFeatures | SparseRows):
         return sparse_matmul(x, weight.astype(dtype), implementation=sparse_implementation)
-    if isinstance(x, SparseRows):
-        return weighted_sum(x.columns, x.values, weight.astype(dtype)).astype(dtype)
     return dense_matmul(x.astype(dtype), weight.astype(dtype))
-
-
-def at(places: Sequence[int]) -> slice | jax.Array:
-    """An index of these places. A run is a slice; the gradient of any other choice has to be scattered."""
-    first = places[0] if places else 0
-    in_a_row = list(places) == list(range(first, first + len(places)))
-    return slice(first, first + len(places)) if in_a_row else jnp.array(places, jnp.int32)
 
 
 class FeatureProjection(nnx.Module):
@@ -80,14 +71,14 @@ class FeatureProjection(nnx.Module):
     def stack(self, names: Sequence[str] | None = None) -> jax.Array:
         """The matrices of these outputs, `[outputs, in_width, out_width]`; None: of all."""
         names = self.names if names is None else names
-        chosen = at([self.names.index(name) for name in names])
+        places = [self.names.index(name) for name in names]
         if self.bases:
-            return jnp.einsum("rb,bio->rio", self.c_rb[...][chosen], self.v_bio[...])
+            return jnp.einsum("rb,bio->rio", rows_at(self.c_rb[...], places), self.v_bio[...])
         if self.blocks:
             same_block = jnp.eye(self.blocks, dtype=self.w_rbio.dtype)
-            stacked = jnp.einsum("rbio,bc->rbico", self.w_rbio[...][chosen], same_block)
+            stacked = jnp.einsum("rbio,bc->rbico", rows_at(self.w_rbio[...], places), same_block)
             return stacked.reshape(len(names), self.in_width, self.out_width)
-        return self.w_rio[...][chosen]
+        return rows_at(self.w_rio[...], places)
 
 
 def project_together(

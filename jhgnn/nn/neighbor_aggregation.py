@@ -11,14 +11,14 @@ from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.nn import recompute
 from jhgnn.nn.dropout import site_seed
-from jhgnn.nn.feature_projection import Columns, Rows, at
+from jhgnn.nn.feature_projection import Columns, Rows
 from jhgnn.nn.stage import border, stage
+from jhgnn.ops.indexed_rows import rows_at
 from jhgnn.ops.logit_columns import logit_columns
-from jhgnn.ops.neighbor_attention import fanout as fanout_attention
 from jhgnn.ops.neighbor_attention import neighbor_attention
-from jhgnn.ops.neighbor_mean import fanout as fanout_mean
 from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.ops.neighbor_sum import neighbor_sum
+from jhgnn.ops.neighbor_table import weighted_sum
 
 
 def mean_aggregation(
@@ -31,17 +31,27 @@ def mean_aggregation(
 ) -> jax.Array:
     """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`, or their sum with `weights` `[num_edges]`.
 
-    A sampled table has one implementation, `fanout`; a semantic graph the one that is named, which for weights is
-    `native` or `segment`.
+    The implementation is one of `neighbor_mean`, or of `neighbor_sum` where there are weights, for a whole graph.
     """
     with stage("NA", layer, graph.name):
-        if isinstance(graph, NeighborTable):
-            out = fanout_mean.neighbor_mean(graph, z)
-        elif weights is not None:
+        if weights is not None:
+            assert isinstance(graph, SemanticGraph)
             out = neighbor_sum(graph, z, weights, implementation=implementation)
         else:
             out = neighbor_mean(graph, z, implementation=implementation)
         return border(out, "na_out")
+
+
+def sum_aggregation(
+    graph: SemanticGraph | NeighborTable, x: jax.Array, weights: jax.Array, *, implementation: str
+) -> jax.Array:
+    """Weighted sum over in-edges, `[num_sources, width]` to `[num_targets, width]`; no stage of its own.
+
+    `weights` are `[num_edges]`, or of a sampled table for each entry, `[num_targets, width]`, 0 for padding.
+    """
+    if isinstance(graph, NeighborTable):
+        return weighted_sum(graph.senders, weights.astype(jnp.promote_types(x.dtype, jnp.float32)), x).astype(x.dtype)
+    return neighbor_sum(graph, x, weights, implementation=implementation)
 
 
 def logits_follow(x: Rows, dtype: jax.typing.DTypeLike) -> bool:
@@ -87,7 +97,7 @@ class AttentionAggregation(nnx.Module):
             sent, received: the place in the stack of a semantic graph's matrix.
         """
         vectors = [
-            attention[...][at([self.names.index(name) for name in places])]
+            rows_at(attention[...], [self.names.index(name) for name in places])
             for attention, places in ((self.a_src_rhd, sent), (self.a_dst_rhd, received))
             if places
         ]
@@ -112,29 +122,21 @@ class AttentionAggregation(nnx.Module):
         step_seed: jax.Array | None,
         implementation: str,
     ) -> jax.Array:
-        """Attention over in-edges, `[num_sources, H * D]` to `[num_targets, H * D]`; no dropout without a seed.
-
-        A sampled table has one implementation, `fanout`; a semantic graph the one that is named.
-        """
+        """Attention over in-edges, `[num_sources, H * D]` to `[num_targets, H * D]`; no dropout without a seed."""
         with stage("NA", layer, graph.name):
             rate, seed = 0.0, jnp.zeros((), jnp.uint32)
             if step_seed is not None:
                 rate, seed = self.dropout_rate, site_seed(step_seed, f"layer{layer}/NA/{graph.name}")
             z_nhd = z.reshape(-1, self.heads, self.head_width)
-            if isinstance(graph, NeighborTable):
-                out = fanout_attention.neighbor_attention(
-                    graph, z_nhd, logit_src, logit_dst, seed, self.negative_slope, rate, recompute.of_attention()
-                )
-            else:
-                out = neighbor_attention(
-                    graph,
-                    z_nhd,
-                    logit_src,
-                    logit_dst,
-                    negative_slope=self.negative_slope,
-                    dropout_rate=rate,
-                    dropout_seed=seed,
-                    implementation=implementation,
-                    recompute=recompute.of_attention(),
-                )
+            out = neighbor_attention(
+                graph,
+                z_nhd,
+                logit_src,
+                logit_dst,
+                negative_slope=self.negative_slope,
+                dropout_rate=rate,
+                dropout_seed=seed,
+                implementation=implementation,
+                recompute=recompute.of_attention(),
+            )
             return border(out.reshape(graph.num_targets, -1), "na_out")

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import jax
 from jax.ad_checkpoint import checkpoint_policies as policies
 
-from jhgnn.ops.neighbor_attention import Recompute
-from jhgnn.remat_text import EDGE_NAMES, STAGE_OUTPUTS, kept_names
+from jhgnn.config.remat import EDGE_NAMES, STAGE_OUTPUTS, kept_names
+from jhgnn.ops.implementation import Recompute
+from jhgnn.runtime.platform import target_platform
 
 Result = TypeVar("Result")
 _remat = contextvars.ContextVar("jhgnn_remat", default="none")
@@ -22,7 +23,7 @@ _remat = contextvars.ContextVar("jhgnn_remat", default="none")
 
 @contextlib.contextmanager
 def recomputing(remat: str) -> Iterator[None]:
-    """Layers traced inside follow this policy, a canonical line of `jhgnn.remat_text`."""
+    """Layers traced inside follow this policy, a canonical line of `jhgnn.config.remat`."""
     token = _remat.set(remat)
     try:
         yield
@@ -40,7 +41,7 @@ def compile_with_barriers(lowered: jax.stages.Lowered, *, to_run: bool = True) -
     What is only looked at is not optimized by LLVM, which comes after XLA has assigned buffers: the same program and
     the same bytes in 0.6 of the time (R-GAT on ACM).
     """
-    if jax.default_backend() != "cpu":
+    if target_platform() != "cpu":
         return lowered.compile()
     options: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
     return lowered.compile(options if to_run else options | {"xla_backend_optimization_level": 0})

@@ -1,11 +1,15 @@
-"""Semantic fusion (SF): one representation of a node type from those of its relations or metapaths."""
+"""Semantic fusion (SF): one representation of a node type from those of its relations or metapaths.
+
+Each fusion has two halves, `partial` and `finish`, between which sums may be added up over other holders of rows or
+relations (`jhgnn.nn.reduction`). What must count once (bias, norm, activation, self-loop) is in the second half.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.flatten_util import ravel_pytree
 
 from jhgnn.nn.stage import border
 from jhgnn.ops.dense_matmul import dense_matmul
@@ -35,24 +39,44 @@ def _fused_relu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tu
 
 
 class SumFusion(nnx.Module):
-    """Sum over relations, bias, layer norm if asked for, activation (R-GCN eq. 2)."""
+    """Sum over relations, then the node's own part, bias, layer norm if asked for, activation (R-GCN eq. 2)."""
 
     def __init__(self, width: int, *, activation: str, layer_norm: bool, rngs: nnx.Rngs) -> None:
         self.bias = nnx.Param(jnp.zeros(width))
         self.norm = nnx.LayerNorm(width, rngs=rngs) if layer_norm else None
         self.activation = activation
 
-    def __call__(self, parts: Sequence[jax.Array], num_nodes: int) -> jax.Array:
-        """`[num_nodes, width]` each to `[num_nodes, width]` float32; without parts, the bias alone."""
-        bias = self.bias[...]
-        total = jnp.broadcast_to(bias, (num_nodes, len(bias)))
-        for part in parts:
-            total = total + part.astype(bias.dtype)
+    def partial(self, parts: Sequence[jax.Array], num_rows: int) -> jax.Array:
+        """The sum of `[num_rows, width]` each, in float32; zeros without parts."""
+        dtype = self.bias.dtype
+        if not parts:
+            return jnp.zeros((num_rows, self.bias.shape[0]), dtype)
+        total = parts[0].astype(dtype)
+        for part in parts[1:]:
+            total = total + part.astype(dtype)
+        return total
+
+    def finish(self, total: jax.Array, own: jax.Array | None = None) -> jax.Array:
+        """From the sum over all relations, and the self-loop's part if there is one, to `[num_rows, width]` float32."""
+        if own is not None:
+            total = total + own.astype(total.dtype)
+        total = total + self.bias[...][None]
         if self.norm is not None:
             total = self.norm(total)
         if self.activation == "relu":
             return _fused_relu(total)
         return border(ACTIVATIONS[self.activation](total), "sf_out")
+
+    def __call__(self, parts: Sequence[jax.Array], num_rows: int, own: jax.Array | None = None) -> jax.Array:
+        """Both halves."""
+        return self.finish(self.partial(parts, num_rows), own)
+
+
+class TargetSums(NamedTuple):
+    """What HAN's semantic attention averages: float32 `[semantic_width]` for each metapath, over `num_targets`."""
+
+    totals: tuple[jax.Array, ...]
+    num_targets: jax.Array | float
 
 
 class AttentionFusion(nnx.Module):
@@ -66,43 +90,35 @@ class AttentionFusion(nnx.Module):
         self.hidden = nnx.Linear(width, semantic_width, rngs=rngs)
         self.query = nnx.Param(nnx.initializers.glorot_uniform()(rngs.params(), (semantic_width, 1)))
 
-    def __call__(
-        self,
-        parts: Sequence[jax.Array],
-        targets: jax.Array | None = None,
-        axis: str | None = None,
-        means: jax.Array | None = None,
-    ) -> jax.Array:
-        """`[num_nodes, width]` each to `[num_nodes, width]` float32; needs at least one part.
+    def partial(self, parts: Sequence[jax.Array], targets: jax.Array | None = None) -> TargetSums:
+        """Sums over the rows of `[num_rows, width]` each; at least one part.
 
         Args:
             parts: one a metapath.
-            targets: bool `[at most num_nodes]`, which of the first rows the mean is over; None: all rows.
-            axis: mapped axis whose devices hold the other targets of the batch, or None.
-            means: float32 `[parts, semantic_width]` of a batch of which these rows are a part; None: of the rows.
+            targets: bool `[at most num_rows]`, which of the first rows count; None: all rows.
         """
-        # query . mean(tanh(...)) = mean(query . tanh(...)): the mean first leaves one row to multiply.
-        rows = self._means(parts, targets, axis) if means is None else list(means)
-        scores = jnp.stack([(mean @ self.query[...])[0] for mean in rows])
+        # query . mean(tanh(...)) = mean(query . tanh(...)): the sum first leaves one row to multiply.
+        if targets is None:
+            return TargetSums(tuple(self._hidden(part).sum(axis=0) for part in parts), float(parts[0].shape[0]))
+        weights = targets.astype(jnp.float32)
+        totals = tuple(weights @ self._hidden(part[: len(weights)]) for part in parts)
+        return TargetSums(totals, targets.sum(dtype=jnp.float32))
+
+    def finish(self, parts: Sequence[jax.Array], sums: TargetSums) -> jax.Array:
+        """The parts weighted by attention, `[num_rows, width]` float32, from the sums over all targets."""
+        count = sums.num_targets
+        count = max(count, 1.0) if isinstance(count, float) else jnp.maximum(count, 1.0)
+        means = [total / count for total in sums.totals]
+        scores = jnp.stack([(mean @ self.query[...])[0] for mean in means])
         betas = jax.nn.softmax(scores)
         total = betas[0] * parts[0].astype(betas.dtype)
         for beta, part in zip(betas[1:], parts[1:], strict=True):
             total = total + beta * part
         return border(total, "sf_out")
 
-    def _means(self, parts: Sequence[jax.Array], targets: jax.Array | None, axis: str | None) -> Sequence[jax.Array]:
-        if targets is None:
-            return [self._hidden(part).mean(axis=0) for part in parts]
-        total, count = self.sums(parts, targets), targets.sum(dtype=jnp.float32)
-        if axis is not None:
-            vector, unravel = ravel_pytree((total, count))
-            total, count = unravel(jax.lax.psum(vector, axis))
-        return list(total / jnp.maximum(count, 1.0))
-
-    def sums(self, parts: Sequence[jax.Array], targets: jax.Array) -> jax.Array:
-        """What the means divide by the number of targets, `[parts, semantic_width]`."""
-        weights = targets.astype(jnp.float32)
-        return jnp.stack([weights @ self._hidden(part[: len(weights)]) for part in parts])
+    def __call__(self, parts: Sequence[jax.Array], targets: jax.Array | None = None) -> jax.Array:
+        """Both halves."""
+        return self.finish(parts, self.partial(parts, targets))
 
     def _hidden(self, part: jax.Array) -> jax.Array:
         kernel, bias = self.hidden.kernel[...], self.hidden.bias

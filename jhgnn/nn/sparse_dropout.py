@@ -5,11 +5,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.dropout import drop_rows
 from jhgnn.nn.feature_projection import Rows
+from jhgnn.random.counter_hash import edge_bits, keep_threshold
 
 
 def drop_features(x: Rows, seed: jax.Array, rate: float, ids: jax.Array | None = None) -> Rows:

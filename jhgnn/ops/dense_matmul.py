@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn import native
+from jhgnn.runtime.platform import target_platform
 
 LANES = 16
 """Floats of the kernel's widest vector."""
@@ -26,7 +27,7 @@ def dense_matmul(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 def _has_kernel(x: jax.Array, weight: jax.Array) -> bool:
     return (
-        jax.default_backend() == "cpu"
+        target_platform() == "cpu"
         and x.dtype in (jnp.float32, jnp.bfloat16)
         and x.shape[0] >= MIN_ROWS
         and weight.size > 0

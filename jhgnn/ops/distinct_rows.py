@@ -9,7 +9,7 @@ Array = jax.Array
 
 @jax.custom_vjp
 def distinct_rows(table: Array, ids: Array, row_of: Array) -> Array:
-    """`table[ids]`, `[num_ids, width]` of `[num_rows, width]`, where no id is there twice.
+    """`table[ids]`, `[num_ids, ...]` of `[num_rows, ...]`, where no id is there twice.
 
     Args:
         table: of any float dtype.
@@ -26,10 +26,10 @@ def _forward(table: Array, ids: Array, row_of: Array) -> tuple[Array, tuple[Arra
 def _backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, np.ndarray, np.ndarray]:
     ids, row_of = residuals
     if ids.shape[0] == 0:
-        d_table = jnp.zeros((row_of.shape[0], cotangent.shape[1]), cotangent.dtype)
+        d_table = jnp.zeros((row_of.shape[0], *cotangent.shape[1:]), cotangent.dtype)
     else:
         rows = cotangent.at[jnp.maximum(row_of, 0)].get(mode="promise_in_bounds")
-        d_table = jnp.where((row_of >= 0)[:, None], rows, 0)
+        d_table = jnp.where((row_of >= 0)[:, *(None,) * (rows.ndim - 1)], rows, 0)
     return d_table, np.zeros(ids.shape, jax.dtypes.float0), np.zeros(row_of.shape, jax.dtypes.float0)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jhgnn import native
+from jhgnn.runtime.platform import target_platform
 
 
 def logit_columns(stack: jax.Array, places: Sequence[int], vectors: jax.Array) -> jax.Array:
@@ -47,7 +48,7 @@ def logit_columns(stack: jax.Array, places: Sequence[int], vectors: jax.Array) -
 
 def _has_kernel(stack: jax.Array, vectors: jax.Array) -> bool:
     return (
-        jax.default_backend() == "cpu"
+        target_platform() == "cpu"
         and stack.dtype == vectors.dtype == jnp.float32
         and stack.size > 0
         and vectors.size > 0

@@ -14,7 +14,7 @@ from jhgnn import native
 from jhgnn.nn.recompute import compile_with_barriers
 from jhgnn.planning.work import Work, work
 from jhgnn.profiling.hlo import parse
-from jhgnn.training.reporting import write_text
+from jhgnn.runtime.files import write_text
 
 _VERSION = 2
 """Of what is counted; raise it with every change to `Work`, to the formulas behind it, or to how programs compile."""

@@ -7,32 +7,19 @@ allocates beside it, as XLA's buffer assignment says.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 
-from jhgnn.config import Config
+from jhgnn.config.remat import POLICIES
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import readable_bytes
 from jhgnn.nn.recompute import without_gradient
-from jhgnn.planning.analysis import Analysis, analyse
+from jhgnn.planning.analysis import Analysis, analyse, analyse_compiled
 from jhgnn.planning.time_model import predicted_s
-from jhgnn.remat_text import POLICIES
-from jhgnn.training.loop import lower_evaluation, lower_step
-from jhgnn.training.minibatch_problem import MinibatchProblem
-from jhgnn.training.minibatch_programs import (
-    MinibatchLayout,
-    abstract_share,
-    abstract_state,
-    lay_out,
-    lower_update,
-)
-from jhgnn.training.minibatch_programs import lower_evaluation as lower_batch_evaluation
-from jhgnn.training.parallel import Fleet
-from jhgnn.training.problem import Problem
+from jhgnn.runtime.console import Say
+from jhgnn.training.execution import Execution, Programs
 from jhgnn.training.remat import can_offload
-from jhgnn.training.reporting import Say
-from jhgnn.training.state import abstract_params
+from jhgnn.training.sampled import cuts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +29,7 @@ class Candidate:
     Attributes:
         remat, micro_batches: what the recipe would say.
         resident_bytes: what stays on the device.
-        step, evaluation: the compiled programs.
+        step, evaluation: the compiled programs; None where evaluation is a layer at a time, in chunks.
         predicted_s: of a step; for ranking.
     """
 
@@ -50,13 +37,14 @@ class Candidate:
     micro_batches: int
     resident_bytes: int
     step: Analysis
-    evaluation: Analysis
+    evaluation: Analysis | None
     predicted_s: float
 
     @property
     def needed_bytes(self) -> int:
         """The smallest budget that it fits."""
-        return self.resident_bytes + max(self.step.new_bytes, self.evaluation.new_bytes)
+        programs = [self.step] if self.evaluation is None else [self.step, self.evaluation]
+        return self.resident_bytes + max(each.new_bytes for each in programs)
 
     @property
     def name(self) -> str:
@@ -69,9 +57,9 @@ def policies() -> list[str]:
     return [policy for policy in POLICIES if policy != "offload" or can_offload()]
 
 
-def candidates(problem: Problem | MinibatchProblem, config: Config) -> list[Candidate]:
+def candidates(execution: Execution) -> list[Candidate]:
     """Every policy for the recipe's number of micro-batches, compiled; the recipe's budget and policy play no part."""
-    return _each_policy(problem, _with(config, memory_budget=0))
+    return _each_policy(execution.with_training(memory_budget=0))
 
 
 def fastest_that_fits(found: list[Candidate], budget_bytes: int) -> Candidate | None:
@@ -80,94 +68,63 @@ def fastest_that_fits(found: list[Candidate], budget_bytes: int) -> Candidate | 
     return min(fitting, key=lambda each: each.predicted_s, default=None)
 
 
-def within_budget(problem: Problem | MinibatchProblem, config: Config, say: Say) -> Config:
-    """The recipe with its policy and micro-batches chosen for its budget, which is then 0; prints the candidates.
+def within_budget(execution: Execution, say: Say) -> Execution:
+    """The execution with policy and micro-batches chosen for its budget, which is then 0; prints the candidates.
 
     More micro-batches come in only where no policy fits with fewer.
 
     Raises:
         InputError: nothing fits; the message has the smallest budget that would.
     """
-    budget = config.training.memory_budget
+    budget = execution.config.training.memory_budget
     if not budget:
-        return config
-    found = candidates(problem, config)
+        return execution
+    found = candidates(execution)
     chosen = fastest_that_fits(found, budget)
-    if chosen is None and isinstance(problem, MinibatchProblem):
+    if chosen is None and execution.config.sampling.batch_size:
         leanest = min(found, key=lambda each: each.needed_bytes).remat
-        for parts in _cuts(config):
-            cut = _with(config, memory_budget=0, micro_batches=parts)
-            (lean,) = _each_policy(problem, cut, [leanest])
+        for parts in cuts(execution.config, execution.mesh):
+            cut = execution.with_training(memory_budget=0, micro_batches=parts)
+            (lean,) = _each_policy(cut, [leanest])
             found.append(lean)
             if lean.needed_bytes <= budget:
-                found += _each_policy(problem, cut, [policy for policy in policies() if policy != leanest])
+                found += _each_policy(cut, [policy for policy in policies() if policy != leanest])
                 chosen = fastest_that_fits(found, budget)
                 break
     _print(say, found, chosen, budget)
     if chosen is None:
-        raise InputError(_too_small(found, config))
-    return _with(config, memory_budget=0, remat=chosen.remat, micro_batches=chosen.micro_batches)
+        raise InputError(_too_small(found, execution))
+    return execution.with_training(memory_budget=0, remat=chosen.remat, micro_batches=chosen.micro_batches)
 
 
-def resident_bytes(problem: Problem | MinibatchProblem, config: Config, layout: MinibatchLayout | None = None) -> int:
-    """What stays on a device beside a running program; `layout` is that of mini-batches where it is known."""
-    params_bytes = _num_bytes(abstract_params(config.model, problem.spec))
-    if isinstance(problem, Problem):
-        field = () if problem.step_inputs is problem.inputs else problem.step_inputs
-        state_bytes = params_bytes * (1 if config.training.optimizer == "sgd" else 3)
-        return _num_bytes((problem.inputs, problem.labels, dict(problem.splits), field)) + state_bytes + params_bytes
-    layout = layout or lay_out(problem, config)
-    state = abstract_state(problem, config, layout.steps_per_epoch)
-    share = _num_bytes(abstract_share(problem, layout.buckets.capacities[0], 1, config.training.micro_batches))
-    sampling, ahead = config.sampling, 0
-    if problem.side[0] == "host" and sampling.prefetch_threads:
-        ahead = min(sampling.prefetch_depth * share, int(sampling.prefetch_memory_gib * 2**30))
-    return _num_bytes((layout.resident, state)) + params_bytes + share + ahead
+def candidate_of(programs: Programs) -> Candidate:
+    """What programs that are compiled already are among the candidates."""
+    evaluation = analyse_compiled(programs.evaluations[0].call) if programs.evaluations else None
+    return _candidate(programs.execution, analyse_compiled(programs.step.call), evaluation)
 
 
-def _each_policy(
-    problem: Problem | MinibatchProblem, config: Config, chosen: list[str] | None = None
-) -> list[Candidate]:
-    layout = lay_out(problem, config) if isinstance(problem, MinibatchProblem) else None
-    staying = resident_bytes(problem, config, layout)
+def _candidate(execution: Execution, step: Analysis, evaluation: Analysis | None) -> Candidate:
+    training = execution.config.training
+    seconds = predicted_s(step.work, step.temp_bytes, execution.mesh.platform)
+    return Candidate(training.remat, training.micro_batches, execution.resident_bytes(), step, evaluation, seconds)
+
+
+def _each_policy(execution: Execution, chosen: list[str] | None = None) -> list[Candidate]:
     remats = policies() if chosen is None else chosen
-    configs = [_with(config, remat=remat) for remat in remats]
-    forward = [without_gradient(remat) for remat in remats]  # an evaluation knows no more of its policy
-    evaluated = dict(zip(forward, configs, strict=True))
+    ways = [execution.with_training(remat=remat) for remat in remats]
+    forward = [without_gradient(remat) for remat in remats]  # of its policy, an evaluation follows no more than this
+    evaluated = dict(zip(forward, ways, strict=True))
 
     def programs() -> Iterator[jax.stages.Lowered]:
-        if isinstance(problem, Problem):
-            yield from (lower_step(problem, own) for own in configs)
-            yield from (lower_evaluation(problem, own) for own in evaluated.values())
-        else:
-            assert layout is not None
-            yield from (lower_update(problem, own, layout) for own in configs)
-            yield from (lower_batch_evaluation(problem, own, layout) for own in evaluated.values())
+        yield from (own.lower_update() for own in ways)
+        if execution.has_evaluation_program:
+            yield from (own.lower_evaluation() for own in evaluated.values())
 
     analyses = analyse(programs())
-    evaluations = dict(zip(evaluated, analyses[len(configs) :], strict=True))
-    found = []
-    for remat, key, step in zip(remats, forward, analyses, strict=False):
-        evaluation = evaluations[key]
-        seconds = predicted_s(step.work, step.temp_bytes, jax.default_backend())
-        found.append(Candidate(remat, config.training.micro_batches, staying, step, evaluation, seconds))
-    return found
-
-
-def _cuts(config: Config) -> Iterator[int]:
-    """Numbers of micro-batches to try: powers of two that divide the batch."""
-    parts, devices = 2, Fleet(config.distributed.devices).size
-    while config.sampling.batch_size % (parts * devices) == 0:
-        yield parts
-        parts *= 2
-
-
-def _num_bytes(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _with(config: Config, **training: Any) -> Config:
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, **training))
+    evaluations = dict(zip(evaluated, analyses[len(ways) :], strict=execution.has_evaluation_program))
+    return [
+        _candidate(own, step, evaluations.get(key)) for own, key, step in zip(ways, forward, analyses, strict=False)
+    ]
 
 
 def _print(say: Say, found: list[Candidate], chosen: Candidate | None, budget: int) -> None:
@@ -181,8 +138,8 @@ def _print(say: Say, found: list[Candidate], chosen: Candidate | None, budget: i
     say.table(f"training.memory_budget of {readable_bytes(budget)}", header, rows)
 
 
-def _too_small(found: list[Candidate], config: Config) -> str:
-    least = min(found, key=lambda each: each.needed_bytes)
+def _too_small(found: list[Candidate], execution: Execution) -> str:
+    least, config = min(found, key=lambda each: each.needed_bytes), execution.config
     way_out = (
         "lower sampling.fan_out or model.hidden"
         if config.sampling.batch_size

@@ -1,28 +1,34 @@
-"""Runs a recipe's training step under the profiler and saves what the analysis reads: traces, programs, facts."""
+"""Runs a recipe's training step under the profiler and saves what the analysis reads: traces, programs, facts.
+
+A step begins when training asks for its batch and ends when the update is done, so waiting for a loader is part of it.
+A loader works ahead on threads of its own: what it does while ops run is reported as hidden, what training waits for as
+host time.
+"""
 
 import contextlib
 import dataclasses
 import json
 import statistics
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from jhgnn.config import Config
-from jhgnn.errors import InputError
+from jhgnn.config.recipe import to_toml
 from jhgnn.nn.stage import barriers
-from jhgnn.profiling.memory import decode_assignment
+from jhgnn.profiling.program_memory import assigned_rows, module_proto
 from jhgnn.profiling.roofline import measure_ceilings
 from jhgnn.profiling.xplane import STEP
-from jhgnn.recipe import to_toml
-from jhgnn.training import loop
-from jhgnn.training.optimizer import make_optimizer
-from jhgnn.training.problem import Problem, build_graphs, place, read
-from jhgnn.training.reporting import write_json, write_text
-from jhgnn.training.state import abstract_params, init_params, init_state
-from jhgnn.training.step import Compiled, apply_model, compile_ahead
+from jhgnn.runtime.files import write_json, write_text
+from jhgnn.sampling.epoch import Cursor
+from jhgnn.training.execution import Batch, Execution, Programs
+from jhgnn.training.mesh import local
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.problem import read_problem
+from jhgnn.training.programs import Compiled, compile_lowered
 
 WARM_UP_STEPS = 3
 TRACED_STEPS = 5
@@ -47,121 +53,126 @@ def capture(
     with_barriers: bool = False,
     progress: bool = True,
 ) -> Capture:
-    """Profiles training of a recipe into a folder; a mini-batch one by `capture_minibatches`.
+    """Profiles training of a recipe into a folder.
 
     Writes `recipe.toml`, `capture.json`, `step.hlo.txt`, `step.hlo.pb`, `step.buffers.json`, the same for `inference`,
     the trace of the steps under `plugins/profile/` and that of the preparation under `prepare/`. With barriers,
-    `barriers/` holds the same step with `optimization_barrier`s at the stage borders.
+    `barriers/` holds the same step with `optimization_barrier`s at the stage borders. Of mini-batches `inference` is
+    the forward pass over a batch, and batches that overflow the capacities of the traced program are passed over, and
+    counted. Of several devices a step is that of all of them together.
 
     Args:
         config: the recipe; semantic graphs are built anew, so that SGB is measured and not the cache.
         folder: exists.
         warm_up: steps that are run and not counted.
-        steps: steps that are traced.
+        steps: steps that are traced; where batches are prepared ahead, after as many as may lie prepared.
         with_barriers: also profile the step with barriers.
         progress: show the readers' progress.
 
     Raises:
-        InputError: as `jhgnn.training.problem.prepare`; or barriers in mini-batch steps.
+        InputError: as `jhgnn.training.prepare.prepare`.
     """
-    if config.sampling.batch_size:
-        from jhgnn.profiling.capture_minibatch import capture_minibatches
-
-        if with_barriers:
-            raise InputError(
-                f"--barriers with sampling.batch_size = {config.sampling.batch_size}: barriers are compiled into"
-                " full-batch steps only; leave --barriers out"
-            )
-        return capture_minibatches(config, folder, warm_up=warm_up, steps=steps, progress=progress)
     config = dataclasses.replace(config, sgb=dataclasses.replace(config.sgb, cache_dir=""))
     write_text(folder / "recipe.toml", to_toml(config))
     with tracing(folder / "prepare", host_level=1):
         with jax.profiler.TraceAnnotation("READ"):
-            graph = read(config, progress=progress)
-        with jax.profiler.TraceAnnotation("SGB"):
-            start = time.perf_counter()
-            metapaths, host_graphs = build_graphs(graph, config)
-            sgb_s = time.perf_counter() - start
-        with jax.profiler.TraceAnnotation("LOAD"):
-            problem = place(graph, metapaths, host_graphs, config, sgb_s=sgb_s)
-            jax.block_until_ready((problem.inputs, problem.labels))
+            problem = read_problem(config, progress=progress)
+        execution = execution_of(problem)
         with jax.profiler.TraceAnnotation("COMPILE"):
-            programs = loop.compile_programs(problem, config)
-    inference = _compile_inference(problem, config, programs)
+            programs = execution.compile()
+    inference = compile_lowered(execution.lower_inference)
     save_program(folder, "step", programs.step)
     save_program(folder, "inference", inference)
-    facts = _facts(config, problem) | {"sgb_s": sgb_s, "compile_s": programs.compile_s}
-    variants = {folder: programs.step}
+    facts = _facts(execution) | {"sgb_s": execution.sgb_s, "compile_s": programs.compile_s}
+    variants = {folder: programs}
     if with_barriers:
         with barriers():
-            variants[folder / "barriers"] = loop.compile_programs(problem, config).step
-    untraced = _untraced(problem, config, list(variants.values()), warm_up)
-    facts |= {"warm_up_steps": warm_up, "untraced_s": untraced[0]}
-    facts |= _traced(folder, problem, config, programs.step, steps)
-    facts |= {"step_memory": memory_stats(programs.step), "inference_memory": memory_stats(inference)}
-    facts |= {"inference_s": _inference_s(problem, config, inference, warm_up, steps)}
-    facts |= {"xla_cost": xla_cost(programs.step), "ceilings": measure_ceilings()}
-    write_json(folder / "capture.json", facts)
-    if with_barriers:
-        below = folder / "barriers"
-        below.mkdir(exist_ok=True)
-        save_program(below, "step", variants[below])
-        measured = _traced(below, problem, config, variants[below], steps)
-        memory = {"step_memory": memory_stats(variants[below]), "untraced_s": untraced[1]}
-        write_json(below / "capture.json", facts | measured | memory)
+            variants[folder / "barriers"] = programs.with_step(compile_lowered(execution.lower_update))
+    with contextlib.ExitStack() as stack:
+        steppers = [stack.enter_context(contextlib.closing(_Stepper(each))) for each in variants.values()]
+        untraced = _untraced(steppers, warm_up)
+        facts |= {"warm_up_steps": warm_up, "untraced_s": untraced[0]}
+        facts |= _traced(folder, steppers[0], steps)
+        facts |= {"step_memory": memory_stats(programs.step), "inference_memory": memory_stats(inference)}
+        facts |= {"inference_s": _inference_s(programs, inference, steppers[0], warm_up, steps)}
+        facts |= {"xla_cost": xla_cost(programs.step), "ceilings": measure_ceilings()}
+        write_json(folder / "capture.json", facts)
+        if with_barriers:
+            below = folder / "barriers"
+            below.mkdir(exist_ok=True)
+            save_program(below, "step", variants[below].step)
+            measured = _traced(below, steppers[1], steps)
+            memory = {"step_memory": memory_stats(variants[below].step), "untraced_s": untraced[1]}
+            write_json(below / "capture.json", facts | measured | memory)
     return Capture(folder, facts)
 
 
 def save_program(folder: Path, name: str, program: Compiled) -> None:
     """Saves a compiled program as text and proto, and its buffer assignment where XLA gives one."""
     executable: Any = program.call.runtime_executable()
-    module = executable.hlo_modules()[0]
-    proto = module.as_serialized_hlo_module_proto()
-    write_text(folder / f"{name}.hlo.txt", program.call.as_text() or module.to_string())
+    write_text(folder / f"{name}.hlo.txt", program.call.as_text() or executable.hlo_modules()[0].to_string())
     temporary = folder / f".{name}.hlo.pb.tmp"
-    temporary.write_bytes(proto)
+    temporary.write_bytes(module_proto(program.call))
     temporary.replace(folder / f"{name}.hlo.pb")
-    stats = program.call.memory_analysis()
-    assignment = getattr(stats, "serialized_buffer_assignment_proto", b"") if stats is not None else b""
-    if assignment:
-        rows = decode_assignment(assignment, proto)
+    rows = assigned_rows(program.call)
+    if rows is not None:
         write_text(folder / f"{name}.buffers.json", json.dumps(rows, separators=(",", ":")))
 
 
-def _untraced(problem: Problem, config: Config, programs: list[Compiled], warm_up: int) -> list[list[float]]:
+class _Stepper:
+    """Runs steps one after the other, each with the next batch that fits the traced program."""
+
+    def __init__(self, programs: Programs) -> None:
+        execution = programs.execution
+        self.programs, seed = programs, execution.config.run.seed
+        self.state = programs.place(execution.initial_state(seed))
+        self.batches: Generator[Batch, None, None] = programs.feed(seed).iterate(Cursor())
+        self.batch: Batch | None = None
+        self.passed_over, self.loss = 0, 0.0
+
+    def step(self) -> float:
+        """Seconds of one step, waiting for its batch included."""
+        start = time.perf_counter()
+        self.batch = next(self.batches)
+        while self.batch.bucket > 0:
+            self.passed_over += 1
+            self.batch = next(self.batches)
+        self.state, report = self.programs.update(self.state, self.batch)
+        jax.block_until_ready((self.state, report))
+        seconds = time.perf_counter() - start
+        self.loss = float(local(report.loss))
+        return seconds
+
+    def close(self) -> None:
+        self.batches.close()
+
+
+def _untraced(steppers: list[_Stepper], warm_up: int) -> list[list[float]]:
     """Seconds of every program's steps without a trace; the programs take turns, so that noise meets all of them."""
-    arguments = problem.step_arguments
-    states = [_start(problem, config) for _ in programs]
-    times: list[list[float]] = [[] for _ in programs]
+    times: list[list[float]] = [[] for _ in steppers]
     for number in range(warm_up + UNTRACED_STEPS):
-        for index, program in enumerate(programs):
-            start = time.perf_counter()
-            states[index], report = program(states[index], *arguments)
-            jax.block_until_ready((states[index], report))
+        for index, stepper in enumerate(steppers):
+            seconds = stepper.step()
             if number >= warm_up:
-                times[index].append(time.perf_counter() - start)
+                times[index].append(seconds)
     return times
 
 
-def _traced(folder: Path, problem: Problem, config: Config, step: Compiled, steps: int) -> dict[str, Any]:
+def _traced(folder: Path, stepper: _Stepper, steps: int) -> dict[str, Any]:
     """Traces steps, after one that warms the caches again."""
-    arguments = problem.step_arguments
-    state, report = step(_start(problem, config), *arguments)
-    jax.block_until_ready((state, report))
+    # A loader fills its queue while a trace starts: that many steps pass before its pace shows again.
+    prepared = stepper.programs.execution.batches_ahead
+    stepper.step()
     seconds = []
     with tracing(folder, host_level=2):
+        for _ in range(prepared):
+            stepper.step()
         for number in range(steps):
             start = time.perf_counter()
             with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
-                state, report = step(state, *arguments)
-                jax.block_until_ready((state, report))
+                stepper.step()
             seconds.append(time.perf_counter() - start)
-    return {"traced_s": seconds, "loss": float(report.loss)}
-
-
-def _start(problem: Problem, config: Config) -> Any:
-    params = init_params(config.model, problem.spec, config.run.seed)
-    return init_state(params, make_optimizer(config.training), config.run.seed)
+    return {"traced_s": seconds, "loss": stepper.loss, "passed_over": stepper.passed_over}
 
 
 def tracing(folder: Path, host_level: int) -> contextlib.AbstractContextManager[None]:
@@ -172,34 +183,28 @@ def tracing(folder: Path, host_level: int) -> contextlib.AbstractContextManager[
     return jax.profiler.trace(str(folder), profiler_options=options)
 
 
-def _compile_inference(problem: Problem, config: Config, programs: loop.Programs) -> Compiled:
-    """The forward pass alone, without dropout: what the paper calls pure inference."""
-
-    def logits(params: Any, inputs: Any) -> jax.Array:
-        return apply_model(programs.structure, params, inputs).logits
-
-    return compile_ahead(logits, (abstract_params(config.model, problem.spec), problem.inputs))
-
-
-def _inference_s(problem: Problem, config: Config, inference: Compiled, warm_up: int, steps: int) -> float:
-    params = init_params(config.model, problem.spec, config.run.seed)
+def _inference_s(programs: Programs, inference: Compiled, stepper: _Stepper, warm_up: int, steps: int) -> float:
+    assert stepper.batch is not None
+    arguments = programs.inference_arguments(stepper.state.params, stepper.batch)
     times = []
     for _ in range(warm_up + steps):
         start = time.perf_counter()
-        jax.block_until_ready(inference(params, problem.inputs))
+        jax.block_until_ready(inference(*arguments))
         times.append(time.perf_counter() - start)
     return statistics.median(times[warm_up:])
 
 
-def _facts(config: Config, problem: Problem) -> dict[str, Any]:
-    graph = problem.graph
-    return device_facts(config, graph.name) | {
-        "metapaths": [metapath.name for metapath in problem.metapaths],
-        "semantic_graphs": {name: each.num_edges for name, each in problem.inputs.graphs.items()},
+def _facts(execution: Execution) -> dict[str, Any]:
+    graph, edges = execution.graph, execution.semantic_edges()
+    named = {choice.subject for choice in execution.choices}
+    return device_facts(execution.config, graph.name) | {
+        "metapaths": [metapath.name for metapath in execution.metapaths],
+        "semantic_graphs": dict(edges),
         "num_nodes": dict(graph.num_nodes),
-        "rows": ": ".join(problem.rows),
-        "implementations": {choice.subject: choice.implementation for choice in problem.choices},
-        "parts": sorted({*problem.inputs.graphs, *graph.num_nodes, "classifier", "loss"}),
+        "devices": execution.mesh.size,
+        "implementations": {choice.subject: choice.implementation for choice in execution.choices},
+        "parts": sorted({*named, *edges, *graph.num_nodes, "classifier", "loss"}),
+        **execution.profile_facts(),
     }
 
 

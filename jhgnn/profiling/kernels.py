@@ -7,6 +7,7 @@ EW: element-wise and reductions. DR: data rearrangement (copy, concatenate, tran
 
 from typing import Literal
 
+from jhgnn.native import HANDLERS, cuda
 from jhgnn.profiling.hlo import Instruction, Module
 from jhgnn.profiling.scopes import work
 
@@ -38,16 +39,7 @@ is bookkeeping and counts as EW.
 """
 
 CUSTOM_CALL_TYPES: dict[str, KernelType] = {
-    "jhgnn_attention_forward": "TB",
-    "jhgnn_attention_backward": "TB",
-    "jhgnn_row_sum": "TB",
-    "jhgnn_row_sums": "TB",
-    "jhgnn_edge_dot": "TB",
-    "jhgnn_row_max": "TB",
-    "jhgnn_row_max_backward": "TB",
-    "jhgnn_outer_sum": "DM",
-    "jhgnn_logit_columns": "DM",
-    "jhgnn_logit_columns_backward": "DM",
+    **{f"jhgnn_{name}": kind for name, kind in {**HANDLERS, **cuda.HANDLERS}.items()},
     "__onednn$matmul": "DM",
     "__cublas$gemm": "DM",
     "__cublas$lt$matmul": "DM",

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import jax
 
-from jhgnn.recipe import load_recipe
-from jhgnn.training import loop
-from jhgnn.training.optimizer import make_optimizer
-from jhgnn.training.problem import prepare
-from jhgnn.training.state import init_params, init_state
+from jhgnn.config.recipe import load_recipe
+from jhgnn.sampling.epoch import Cursor
+from jhgnn.training.mesh import local
+from jhgnn.training.prepare import prepare
 
 STEPS = 2
 """The second runs with warm caches."""
@@ -19,18 +18,17 @@ def replay(recipe: Path) -> float:
     """Runs the steps; the loss before the last one.
 
     Raises:
-        InputError: as `jhgnn.training.problem.prepare`.
+        InputError: as `jhgnn.training.prepare.prepare`.
     """
     config = load_recipe(recipe)
-    problem = prepare(config, progress=False)
-    programs = loop.compile_programs(problem, config)
-    state = init_state(
-        init_params(config.model, problem.spec, config.run.seed), make_optimizer(config.training), config.run.seed
-    )
-    for _ in range(STEPS):
-        state, report = programs.step(state, *problem.step_arguments)
-        jax.block_until_ready((state, report))
-    return float(report.loss)
+    execution = prepare(config, progress=False)
+    programs = execution.compile()
+    state = programs.place(execution.initial_state(config.run.seed))
+    loss = 0.0
+    for batch, _ in zip(programs.feed(config.run.seed).iterate(Cursor()), range(STEPS), strict=False):
+        state, report = programs.update(state, batch)
+        loss = float(local(jax.block_until_ready(report).loss))
+    return loss
 
 
 if __name__ == "__main__":

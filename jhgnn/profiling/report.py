@@ -8,7 +8,7 @@ from typing import Any
 from jhgnn.profiling import charts
 from jhgnn.profiling.kernels import KERNEL_TYPES
 from jhgnn.profiling.tables import Profile, comparison_rows, figure, ordered_stages
-from jhgnn.training.reporting import write_text
+from jhgnn.runtime.files import write_text
 
 _STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 _SCRIPT = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")

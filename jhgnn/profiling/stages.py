@@ -114,7 +114,7 @@ def analyse(folder: Path, *, fastest: bool = False) -> dict[str, Any]:
 
 _RUN_KEYS = (
     *("jax", "platform", "device", "model", "data", "metapaths", "semantic_graphs", "num_nodes"),
-    *("rows", "implementations", "remat", "sampling"),
+    *("rows", "implementations", "remat", "sampling", "devices"),
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jhgnn.training.reporting import Say
+from jhgnn.runtime.console import Say
 
 STAGE_ORDER = ("SAMPLE", "LOAD", "FP", "NA", "SF", "LC", "SYNC", "PU", "other")
 DIRECTION_ORDER = ("forward", "backward", "recompute", "update", "none")

@@ -44,29 +44,27 @@ def sample_on_device(
     seeds: Mapping[str, Array],
     seed: Array,
     step: Array,
-    *,
-    deduplicate: bool = True,
 ) -> SampledBlocks:
-    """Draws one mini-batch; traceable, with `plan`, `capacities` and `deduplicate` static.
+    """Draws one mini-batch; traceable, with `plan` and `capacities` static.
+
+    Every vertex of a type has one slot: each hop's new ones ascend by id, after the slots before. It holds one int32 a
+    vertex of the types met.
 
     Args:
-        capacities: slots per hop. With deduplication from `jhgnn.sampling.capacities`: a batch that needs more comes
-            back `overflowed`. Without, `plan.product_capacities`, which always suffice.
+        capacities: slots per hop, of `jhgnn.sampling.capacities`: a batch that needs more comes back `overflowed`.
         edges: of `device_edges`.
         seeds: type -> int32 `[capacities[0][type]]` vertex ids, `PADDING` for none; repeats are allowed.
         seed: uint32 scalar.
         step: uint32 scalar, the number of the batch since training began.
-        deduplicate: give every vertex of a type one slot: each hop's new ones ascending by id, after the slots before.
-            It holds one int32 a vertex of the types met. Otherwise every draw takes a slot of its own.
 
     Returns:
-        The blocks; with deduplication the same, bit for bit, as `HostSampler.sample` with these capacities.
+        The blocks; the same, bit for bit, as `HostSampler.sample` with these capacities.
     """
     for name in plan.seed_types:
         if seeds[name].shape != (capacities[0][name],):
             raise ValueError(f"seeds of {name!r} have shape {seeds[name].shape}; capacities say {capacities[0][name]}")
     nodes: dict[str, Array] = {name: seeds[name].astype(jnp.int32) for name in plan.seed_types}
-    slots = {name: _first_slots(ids, plan.num_nodes[name]) for name, ids in nodes.items()} if deduplicate else {}
+    slots = {name: _first_slots(ids, plan.num_nodes[name]) for name, ids in nodes.items()}
     added = [{name: jnp.int32(len(ids)) for name, ids in nodes.items()}]
     overflowed = jnp.zeros((), bool)
     hops = []
@@ -78,28 +76,20 @@ def sample_on_device(
             ids, counts, visits = _neighbors(draw, hop, keys, edges, nodes[draw.target])
             drawn[draw.name] = (ids, counts, visits)
             found.setdefault(draw.source, []).append(ids)
-        counts_added, next_nodes, offsets = {}, dict(nodes), {}
+        counts_added, next_nodes = {}, dict(nodes)
         for name, blocks in found.items():
             flat = jnp.concatenate([block.reshape(-1) for block in blocks])
             have = nodes[name].shape[0] if name in nodes else 0
             room = capacities[hop + 1].get(name) - have
             before = nodes.get(name, jnp.zeros(0, jnp.int32))
-            if deduplicate:
-                known = slots.get(name, jnp.full(plan.num_nodes[name], UNMET))
-                slots[name], fresh, counts_added[name] = _add_distinct(known, flat, have, room)
-                overflowed |= counts_added[name] > room
-            else:
-                fresh, offsets[name] = jnp.pad(flat, (0, room - flat.shape[0]), constant_values=PADDING), have
-                counts_added[name] = jnp.int32(flat.shape[0])
+            known = slots.get(name, jnp.full(plan.num_nodes[name], UNMET))
+            slots[name], fresh, counts_added[name] = _add_distinct(known, flat, have, room)
+            overflowed |= counts_added[name] > room
             next_nodes[name] = jnp.concatenate([before, fresh])
         tables = {}
         for draw in plan.draws_at(hop):
             ids, counts, visits = drawn[draw.name]
-            if deduplicate:
-                senders = slots[draw.source].at[jnp.maximum(ids, 0)].get(mode="promise_in_bounds")
-            else:
-                senders = offsets[draw.source] + jnp.arange(ids.size, dtype=jnp.int32).reshape(ids.shape)
-                offsets[draw.source] += ids.size
+            senders = slots[draw.source].at[jnp.maximum(ids, 0)].get(mode="promise_in_bounds")
             tables[draw.name] = NeighborTable(
                 senders=jnp.where(ids >= 0, jnp.minimum(senders, capacities[hop + 1][draw.source] - 1), 0),
                 num_neighbors=counts,

@@ -11,8 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jhgnn.counter_hash import GOLDEN, mix
 from jhgnn.graph.schema import Metapath, Relation
+from jhgnn.random.counter_hash import GOLDEN, mix
 
 Array = Any
 Keys = tuple[Array, Array]

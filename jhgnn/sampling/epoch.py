@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from jhgnn.counter_hash import GOLDEN, mix
 from jhgnn.errors import InputError
 from jhgnn.graph.sampled import PADDING
+from jhgnn.random.counter_hash import GOLDEN, mix
 from jhgnn.sampling.draw import stream_keys
 
 SHUFFLE_STREAM = 0xFFFFFFFF  # in the place of a hop, which never comes to that

@@ -3,17 +3,20 @@
 It draws the same vertices into the same slots as `sample_on_device`, bit for bit.
 """
 
+import dataclasses
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 import numpy as np
 
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.graph.sampled import PADDING, NeighborTable, SampledBlocks
+from jhgnn.graph.sampled import PADDING, SampledBlocks
+from jhgnn.sampling.block_arrays import block_arrays
 from jhgnn.sampling.capacities import Buckets, cumulative
 from jhgnn.sampling.native import NativeSampler
 from jhgnn.sampling.plan import Capacities, SamplingPlan
@@ -129,23 +132,12 @@ class HostSampler:
         self, natives: Sequence[NativeSampler], added: np.ndarray, capacities: Capacities, *, stacked: bool
     ) -> SampledBlocks:
         plan, num = self.plan, len(natives)
-        last = capacities[-1]
-        nodes = {name: np.empty((num, last[name]), np.int32) for name in plan.node_types if name in last}
-        hops: list[dict[str, NeighborTable]] = []
-        for hop in range(plan.num_hops):
-            tables = {}
-            for draw in plan.draws_at(hop):
-                shape = (num, capacities[hop][draw.target], draw.widths[hop])
-                tables[draw.name] = NeighborTable(
-                    senders=np.empty(shape, np.int32),
-                    num_neighbors=np.empty(shape[:2], np.int32),
-                    visits=np.empty(shape, np.int32) if draw.num_walks else None,
-                    sender_ids=None,
-                    receiver_ids=None,
-                    num_sources=capacities[hop + 1][draw.source],
-                    name=draw.name,
-                )
-            hops.append(tables)
+
+        def make(*shape: int, dtype: Any = np.int32) -> np.ndarray:
+            return np.zeros((num, *shape), dtype) if np.dtype(dtype) == bool else np.empty((num, *shape), dtype)
+
+        blocks = block_arrays(plan, capacities, make)
+        nodes, hops = blocks.nodes, blocks.hops
         slots = cumulative(plan, capacities)
         flat = [tables.get(draw.name) for tables in hops for draw in plan.draws]
         for shard, native in enumerate(natives):
@@ -156,12 +148,5 @@ class HostSampler:
                 [None if table is None else table.num_neighbors[shard] for table in flat],
                 [None if table is None or table.visits is None else table.visits[shard] for table in flat],
             )
-        blocks = SampledBlocks(
-            nodes=nodes,
-            hops=tuple(hops),
-            added=added.astype(np.int32),
-            overflowed=np.zeros(num, bool),
-            capacities=capacities,
-            node_types=plan.node_types,
-        )
+        blocks = dataclasses.replace(blocks, added=added.astype(np.int32))
         return blocks if stacked else jax.tree.map(lambda array: array[0], blocks)

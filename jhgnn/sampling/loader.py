@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +17,8 @@ from jhgnn.sampling.capacities import Buckets
 from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.sampling.host import HostSampler
 
-Gather = Callable[[SampledBlocks], Any]
+SeedsOf = Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
+Gather = Callable[[SampledBlocks, np.ndarray, int], Any]
 Transfer = Callable[[Any], Any]
 
 
@@ -52,6 +53,7 @@ class Batch:
         cursor: where it stands; training resumes after it at `following`.
         following: the cursor of the next one.
         step: its number since training began, as the draws hashed it.
+        ids: its examples, int32 `[batch_size]`, or of this process's shards, `[shards, share]`; `PADDING` for none.
         blocks: its tables; a leading `[shards]` axis where the loader has shards.
         inputs: what `gather` made of the blocks, or None.
         bucket: of the capacities chosen; above 0 is an overflow of the smallest.
@@ -63,6 +65,7 @@ class Batch:
     cursor: Cursor
     following: Cursor
     step: int
+    ids: np.ndarray
     blocks: SampledBlocks
     inputs: Any
     bucket: int
@@ -79,7 +82,6 @@ class Loader:
     """Iterates over batches from a cursor on. What it yields depends on seeds and cursor alone, never on prefetching.
 
     Attributes:
-        buckets_used: how many batches each bucket took so far; above the first are overflows.
         wait_s: seconds that the iterating thread waited for batches.
     """
 
@@ -89,6 +91,7 @@ class Loader:
         batches: EpochBatches,
         buckets: Buckets,
         *,
+        seeds_of: SeedsOf | None = None,
         prefetch: Prefetch | None = None,
         gather: Gather | None = None,
         transfer: Transfer | None = None,
@@ -97,19 +100,29 @@ class Loader:
     ) -> None:
         """
         Args:
-            sampler: of a plan with one seed type.
-            batches: the seeds by epoch and step.
+            sampler: of a plan whose seed types are those that `seeds_of` gives.
+            batches: the examples by epoch and step.
             buckets: capacities of one shard.
-            gather: called on a host thread with the blocks (NumPy), for features and labels.
+            seeds_of: from the examples of a shard, int32 with `PADDING`, and the number of the batch to its seeds by
+                type; None: the examples are the seeds, of the plan's only seed type.
+            gather: called on a host thread with the blocks (NumPy), the examples and the number of the batch, for
+                features and whatever else depends on them.
             transfer: called on a host thread with (blocks, gathered), such as `jax.device_put`; it must not block.
             num_shards: cut the global batch in as many equal shards, one a device, on a leading axis; None does not.
             local_shards: those prepared by this process; all of them if None.
 
         Raises:
-            InputError: several seed types, a batch size that the shards do not divide, or shards out of range.
+            InputError: several seed types without `seeds_of`, a batch size that the shards do not divide, or shards out
+                of range.
         """
-        if len(sampler.plan.seed_types) != 1:
-            raise InputError(f"a loader needs one seed type; the plan has {', '.join(sampler.plan.seed_types)}")
+        if seeds_of is None:
+            if len(sampler.plan.seed_types) != 1:
+                raise InputError(f"a loader needs one seed type; the plan has {', '.join(sampler.plan.seed_types)}")
+            (seed_type,) = sampler.plan.seed_types
+
+            def seeds_of(ids: np.ndarray, _step: int) -> Mapping[str, np.ndarray]:
+                return {seed_type: ids}
+
         if num_shards is not None and (num_shards < 1 or batches.batch_size % num_shards):
             raise InputError(f"batch_size {batches.batch_size} does not divide over {num_shards} devices")
         shards = range(num_shards or 1) if local_shards is None else local_shards
@@ -117,9 +130,8 @@ class Loader:
             raise InputError(f"shards {shards} are not among {num_shards or 1}")
         self.sampler, self.batches, self.buckets = sampler, batches, buckets
         self.prefetch = prefetch or Prefetch()
-        self._gather, self._transfer = gather, transfer
+        self._seeds_of, self._gather, self._transfer = seeds_of, gather, transfer
         self._num_shards, self._shards = num_shards, shards
-        self.buckets_used = [0] * len(buckets.capacities)
         self.wait_s = 0.0
 
     def iterate(self, start: Cursor | None = None, stop: Cursor | None = None) -> Iterator[Batch]:
@@ -150,14 +162,14 @@ class Loader:
 
     def _iterate(self, tasks: Iterator[tuple[Cursor, np.ndarray]]) -> Iterator[Batch]:
         if self.prefetch.threads == 0:
-            for cursor, seeds in tasks:
+            for cursor, ids in tasks:
                 started = time.perf_counter()
                 try:
-                    batch = self._prepare(cursor, seeds)
+                    batch = self._prepare(cursor, ids)
                 except Exception as error:
                     raise _failed(cursor) from error
                 self.wait_s += time.perf_counter() - started
-                yield self._counted(batch)
+                yield batch
             return
         executor = ThreadPoolExecutor(self.prefetch.threads, thread_name_prefix="jhgnn-loader")
         pending: collections.deque[tuple[Cursor, Future[Batch]]] = collections.deque()
@@ -180,7 +192,7 @@ class Loader:
                 del future  # else the batch in use would be held twice over
                 largest_bytes = max(largest_bytes, _nbytes(batch))
                 top_up()  # before training uses this one
-                yield self._counted(batch)
+                yield batch
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
 
@@ -192,21 +204,20 @@ class Loader:
             return 1
         return max(1, min(self.prefetch.depth, self.prefetch.max_bytes // largest_bytes))
 
-    def _counted(self, batch: Batch) -> Batch:
-        self.buckets_used[batch.bucket] += 1
-        return batch
-
-    def _prepare(self, cursor: Cursor, seeds: np.ndarray) -> Batch:
-        step, seed_type = self.batches.global_step(cursor), self.sampler.plan.seed_types[0]
+    def _prepare(self, cursor: Cursor, ids: np.ndarray) -> Batch:
+        step = self.batches.global_step(cursor)
+        own = ids
+        if self._num_shards is not None:
+            own = ids.reshape(self._num_shards, -1)[self._shards.start : self._shards.stop]
         # Annotations are for jhgnn.profile; without a trace they cost less than a microsecond.
         started = time.perf_counter()
         with jax.profiler.TraceAnnotation("SAMPLE"):
-            blocks, bucket = self._sample(seeds, step, seed_type)
+            blocks, bucket = self._sample(ids, step)
         sampled = time.perf_counter()
         inputs = None
         if self._gather is not None:
             with jax.profiler.TraceAnnotation("GATHER"):
-                inputs = self._gather(blocks)
+                inputs = self._gather(blocks, ids, step)
         gathered = time.perf_counter()
         if self._transfer is not None:
             with jax.profiler.TraceAnnotation("LOAD"):
@@ -215,6 +226,7 @@ class Loader:
             cursor=cursor,
             following=self.batches.following(cursor),
             step=step,
+            ids=own,
             blocks=blocks,
             inputs=inputs,
             bucket=bucket,
@@ -223,13 +235,13 @@ class Loader:
             transfer_s=time.perf_counter() - gathered,
         )
 
-    def _sample(self, seeds: np.ndarray, step: int, seed_type: str) -> tuple[SampledBlocks, int]:
+    def _sample(self, ids: np.ndarray, step: int) -> tuple[SampledBlocks, int]:
         """Blocks of a batch, and the bucket that holds them."""
         if self._num_shards is None:
-            return self.sampler.sample({seed_type: seeds}, self.batches.seed, step, self.buckets)
-        cut = seeds.reshape(self._num_shards, -1)
-        shards = [{seed_type: cut[shard]} for shard in self._shards]
-        elsewhere = [{seed_type: cut[shard]} for shard in range(self._num_shards) if shard not in self._shards]
+            return self.sampler.sample(self._seeds_of(ids, step), self.batches.seed, step, self.buckets)
+        cut = ids.reshape(self._num_shards, -1)
+        shards = [self._seeds_of(cut[shard], step) for shard in self._shards]
+        elsewhere = [self._seeds_of(cut[shard], step) for shard in range(self._num_shards) if shard not in self._shards]
         if len(self.buckets.capacities) == 1:
             elsewhere = []
         return self.sampler.sample_shards(shards, self.batches.seed, step, self.buckets, elsewhere)

@@ -16,18 +16,23 @@ NEGATIVE_STREAM = 0xFFFFFFFE  # in the place of a hop, which never comes to that
 SIDES: tuple[Side, Side] = ("head", "tail")
 
 
-def negative_nodes(seed: Array, step: Array, side: Side, count: int, num_nodes: int, attempt: int = 0) -> Array:
-    """Uniform nodes of a type of `num_nodes`, with repeats, int32 `[count]`.
+def negative_nodes(
+    seed: Array, step: Array, side: Side, positions: Array, num_nodes: Array | int, attempt: Array | int = 0
+) -> Array:
+    """A uniform node of a type of `num_nodes` for each position, with repeats, int32 of the positions' shape.
 
     Args:
-        seed, step: Python integers in [0, 2**32) (NumPy out), or uint32 scalars under tracing.
+        seed, step: Python integers in [0, 2**32), or uint32 scalars under tracing.
         side: which end they replace; the two sides draw different nodes.
-        count: at least 0.
-        attempt: another draw for the same positions, where a node drawn is not to be used.
+        positions: integers in [0, 2**32), what the draws are told apart by; NumPy or jnp, which is what comes out.
+        num_nodes: one number, or one a position.
+        attempt: another draw for the same positions; one number, or one a position.
     """
+    xp = np if isinstance(positions, np.ndarray) else jnp
     keys = stream_keys(seed, step, NEGATIVE_STREAM, SIDES.index(side))
-    xp = np if isinstance(keys[0], np.ndarray) else jnp
-    positions = xp.arange(count, dtype=np.uint32)
+    keys = tuple(key.reshape((1,) * positions.ndim) for key in keys)
     own = vertex_keys(keys, positions)
-    counters, bounds = (xp.full(count, value, np.uint32) for value in (attempt, num_nodes))
+    counters, bounds = (
+        xp.broadcast_to(xp.asarray(value, np.uint32), positions.shape) for value in (attempt, num_nodes)
+    )
     return uniform_below(own, counters, bounds).astype(np.int32)

@@ -57,15 +57,8 @@ class SamplingPlan:
     def draws_at(self, hop: int) -> list[Draw]:
         return [draw for draw in self.draws if draw.widths[hop] > 0]
 
-    def product_capacities(self, num_seeds: Mapping[str, int]) -> Capacities:
-        """Slots that hold every draw apart, without deduplication: seeds times fan-outs; they always suffice."""
-        return self._grown(num_seeds, distinct=False)
-
     def bound_capacities(self, num_seeds: Mapping[str, int]) -> Capacities:
-        """Slots that always suffice with deduplication: the products, and no hop adds more than all vertices."""
-        return self._grown(num_seeds, distinct=True)
-
-    def _grown(self, num_seeds: Mapping[str, int], *, distinct: bool) -> Capacities:
+        """Slots that always suffice: seeds times fan-outs, and no hop adds more than all vertices."""
         slots = dict.fromkeys(self.node_types, 0) | {name: num_seeds[name] for name in self.seed_types}
         capacities = [FrozenCounts.of(slots)]
         for hop in range(self.num_hops):
@@ -73,7 +66,7 @@ class SamplingPlan:
             for draw in self.draws_at(hop):
                 added[draw.source] += slots[draw.target] * draw.widths[hop]
             for name, count in added.items():
-                slots[name] += min(count, self.num_nodes[name]) if distinct else count
+                slots[name] += min(count, self.num_nodes[name])
             capacities.append(FrozenCounts.of(slots))
         return tuple(capacities)
 
@@ -104,6 +97,7 @@ def fan_out_plan(
                 steps=(relation,),
                 num_walks=0,
                 fan_outs=per_hop,
+                # One column where there are no edges: HAN reads a table of every metapath.
                 widths=tuple(max(1, most if count < 0 else min(count, most)) if count else 0 for count in per_hop),
             )
         )

@@ -12,7 +12,7 @@ import numpy as np
 import orbax.checkpoint
 
 from jhgnn.errors import InputError
-from jhgnn.training.reporting import write_json
+from jhgnn.runtime.files import write_json
 from jhgnn.training.state import Params, TrainState
 
 ocp = orbax.checkpoint.v1
@@ -85,7 +85,7 @@ class CheckpointStore:
         tree = {"state": state._asdict(), "best_params": best_params}
         # JSON has no infinity, which is the best value before the first evaluation.
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
-        metadata = {"progress": recorded, "shapes": _shapes(tree)}
+        metadata = {"progress": recorded, "shapes": _shapes(tree), "specs": _specs(tree)}
         try:
             ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
             if jax.process_index() != 0:
@@ -182,10 +182,28 @@ def _shapes(tree: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _specs(tree: dict[str, Any]) -> dict[str, str]:
+    """How each leaf was cut over the mesh, `data` or nothing, by the names of `_shapes`."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        spec = getattr(getattr(leaf, "sharding", None), "spec", ())
+        found[jax.tree_util.keystr(path, simple=True, separator=".")] = ",".join(str(axis) for axis in spec)
+    return found
+
+
 def _digests(path: Path) -> dict[str, list[int]]:
     """Size and CRC-32 of every file of a checkpoint but the list of them."""
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != _DIGESTS)
-    return {str(file.relative_to(path)): [file.stat().st_size, zlib.crc32(file.read_bytes())] for file in files}
+    return {str(file.relative_to(path)): [file.stat().st_size, _crc32(file)] for file in files}
+
+
+def _crc32(file: Path) -> int:
+    """Read piece by piece: a table of embeddings is as large as memory allows."""
+    value = 0
+    with file.open("rb") as opened:
+        while piece := opened.read(2**22):
+            value = zlib.crc32(piece, value)
+    return value
 
 
 def _check_digests(path: Path) -> None:

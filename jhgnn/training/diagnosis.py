@@ -1,6 +1,6 @@
 """Finds where a number stopped being finite: the training loss is run again, one primitive at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -78,6 +78,27 @@ def _is_broken(value: Any) -> bool:
         return False
     array = np.asarray(value).astype(np.float32)
     return bool((np.isnan(array) | np.isposinf(array)).any())
+
+
+HINT = "lower training.learning_rate or set training.gradient_clip"
+
+
+def explain_loss(losses: Iterable[tuple[Callable[[Any], Any], Any]], suspects: Any, where: str) -> str:
+    """Says where the first of some losses, or else its gradient, first is not finite; evaluated eagerly.
+
+    Args:
+        losses: functions of one argument, which the gradient is of, with that argument.
+        suspects: arrays that may have been bad before.
+        where: what is known already, with which the message begins.
+    """
+    bad = [*non_finite_leaves(suspects)]
+    if bad:
+        return f"{where}; not finite before the step: {', '.join(bad[:3])}"
+    for function, argument in losses:
+        found = first_non_finite(function, argument) or first_non_finite(jax.grad(function), argument)
+        if found is not None:
+            return f"{where}; first in {found}; {HINT}"
+    return f"{where}; {HINT}"
 
 
 def non_finite_leaves(tree: Any) -> Iterator[str]:

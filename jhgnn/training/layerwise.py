@@ -1,13 +1,12 @@
-"""Layer-wise full-neighbour inference: exact scores in bounded memory.
+"""Layer-wise full-neighbour inference: exact rows of all nodes in bounded memory.
 
 Each layer's rows of all nodes are computed in chunks of receivers with all their in-neighbours and kept on the host, so
-that no device holds more than a chunk. Nothing is computed twice but HAN's neighbor aggregation: its semantic attention
-is a mean over all targets, which must be known before any of them can be fused. Chunks are cut by edges, and their
-shapes are rounded up to powers of two, so that there are few of them to compile.
+that no device holds more than a chunk. Nothing is computed twice but the neighbor aggregation of models whose fusion
+runs over all targets, as HAN's: its sums must be known before any of them can be fused. Chunks are cut by edges, and
+their shapes are rounded up to powers of two, so that there are few of them to compile.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,18 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jhgnn.config import Config
-from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.sampled import PADDING
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
-from jhgnn.models.inputs import Block
-from jhgnn.sampling.native import gather_rows
-from jhgnn.training.lazy_rows import tables_of
-from jhgnn.training.minibatch_problem import HostFeatures, MinibatchProblem
-from jhgnn.training.minibatch_programs import MinibatchPrograms, evaluation_batches
-from jhgnn.training.objective import SplitCounts, count_batch, scores
-from jhgnn.training.state import Params, model_structure
+from jhgnn.graph.stacked import StackedRelations
+from jhgnn.nn.embeddings import tables_of
+from jhgnn.nn.inputs import Block
+from jhgnn.stores.host import HostRows
+from jhgnn.tasks.node_classification import chunks_of
+from jhgnn.training.execution import Execution
+from jhgnn.training.sampled_choices import Sampling
+from jhgnn.training.state import Params, structure_of
 
 CHUNK_EDGES = 2**20
 CHUNK_ROWS = 2**14
@@ -45,147 +44,179 @@ class Chunk(NamedTuple):
     num_rows: int
     ids: dict[str, np.ndarray]
     graphs: dict[str, SemanticGraph]
+    positions: dict[str, slice]
+    """Of each relation's edges in the whole graph."""
 
 
-def layerwise_scores(
-    problem: MinibatchProblem,
-    programs: MinibatchPrograms,
-    config: Config,
+def layerwise_rows(execution: Execution, sampling: Sampling, params: Params) -> dict[str, np.ndarray]:
+    """What the head reads of all nodes of the target types over all neighbours, float32 `[num_nodes, hidden]`.
+
+    Metapath graphs are needed: where they are walked, they are not built. `params` on one device.
+    """
+    names = dict.fromkeys(execution.spec.implementations, IMPLEMENTATION)
+    structure = structure_of(execution.builder(names))
+    model: Any = nnx.merge(structure, params)
+    first = HostRows(
+        sampling.features.tables
+        | {name: np.ascontiguousarray(table, np.float32) for name, table in tables_of(params).items()}
+    )
+    rows = _projected(structure, params, model, first) if execution.model.over == "erased" else first
+    for index, layer in enumerate(model.layers):
+        made = {}
+        for node_type in layer.plan.makes:
+            made[node_type] = _layer_rows(execution, sampling, structure, params, index, node_type, rows)
+        rows = HostRows(made)
+    return _represented(execution, sampling, structure, params, rows, first)
+
+
+def _layer_rows(
+    execution: Execution,
+    sampling: Sampling,
+    structure: nnx.GraphDef,
     params: Params,
-    splits: tuple[str, ...],
-) -> dict[str, dict[str, float]]:
-    """Scores over all neighbours of every split that has nodes; `params` on one device."""
-    embeddings = layerwise_embeddings(problem, config, params)
-    spec = problem.spec
+    index: int,
+    node_type: str,
+    rows: HostRows,
+) -> np.ndarray:
+    """One layer's rows of all nodes of a type, `[num_nodes, hidden]`."""
+    graph = sampling.sampled
+    layer: Any = nnx.merge(structure, params).layers[index]
+    stacked = {name: each for name, each in sampling.stacked.items() if each.target == node_type}
+    inside = {name for each in stacked.values() for name in each.relations}
+    relations = {name: layer.plan.relations[name] for name in layer.plan.into(node_type) if name not in inside}
+    relations |= {name: Relation(each.source, each.graph.name, node_type) for name, each in stacked.items()}
+    edges = {
+        name: next(own for each, own in graph.edges.items() if name in (str(each), each.name)) for name in relations
+    }
 
-    @jax.jit
-    def count(params: Params, rows: jax.Array, labels: jax.Array, mask: jax.Array) -> SplitCounts:
-        model: Any = nnx.merge(programs.structure, params)
-        return count_batch(model.classifier(rows).logits, labels, mask)
+    def block(chunk: Any) -> Block:
+        graphs, num_rows, of_targets, stacks, degrees = chunk
+        return Block(graphs, {node_type: num_rows}, {}, stacks=stacks, targets={node_type: of_targets}, degrees=degrees)
 
-    labels = np.asarray(problem.graph.labels)
+    def sums(params: Params, read: Mapping[str, Any], chunk: Any, num_rows: int) -> Any:
+        layer = nnx.merge(structure, params).layers[index]
+        own = block((chunk[0], num_rows, *chunk[1:]))
+        return layer.partial(layer.aggregate(read, own, None), own).values
+
+    def fused(params: Params, read: Mapping[str, Any], chunk: Any, num_rows: int, total: Any) -> jax.Array:
+        layer = nnx.merge(structure, params).layers[index]
+        own = block((chunk[0], num_rows, *chunk[1:]))
+        reduce = (lambda partial: partial.values) if total is None else (lambda _: total)
+        return jnp.asarray(layer(read, own, None, reduce)[node_type])
+
+    def arguments(chunk: Chunk) -> tuple[Any, ...]:
+        read = {name: rows.gather(name, ids) for name, ids in chunk.ids.items() if name in rows.node_types}
+        of_targets = np.arange(chunk.num_rows) < chunk.stop - chunk.start
+        stacks = {name: _stack_of(each, chunk, name) for name, each in stacked.items()}
+        graphs = {name: each for name, each in chunk.graphs.items() if name not in stacked}
+        degrees = None
+        if ERASED in chunk.ids:
+            degrees = sampling.features.gather(ERASED, chunk.ids[ERASED])
+        return params, read, (graphs, of_targets, stacks, degrees), chunk.num_rows
+
+    total = None
+    if execution.model.fuses_over_targets:
+        add = jax.jit(sums, static_argnums=3)
+        for chunk in chunks(graph.num_nodes, node_type, relations, edges):
+            found = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), add(*arguments(chunk)))
+            total = found if total is None else jax.tree.map(np.add, total, found)
+        total = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), total)
+    run = jax.jit(fused, static_argnums=3)
+    out = np.zeros((graph.num_nodes[node_type], execution.config.model.hidden), np.float32)
+    for chunk in chunks(graph.num_nodes, node_type, relations, edges):
+        out[chunk.start : chunk.stop] = np.asarray(run(*arguments(chunk), total))[: chunk.stop - chunk.start]
+    return out
+
+
+def _projected(structure: nnx.GraphDef, params: Params, model: Any, first: HostRows) -> HostRows:
+    """Rows of the erased graph's nodes before its first layer, one type after the other."""
+    parts = []
+    for node_type, count in model.num_nodes.items():
+        project = jax.jit(lambda params, x, node_type=node_type: nnx.merge(structure, params).project(x, node_type))
+        ids = np.arange(count, dtype=np.int32)
+        made = [np.asarray(project(params, first.gather(node_type, own))) for own in chunks_of(ids)]
+        parts.append(np.concatenate(made)[:count])
+    return HostRows({ERASED: np.concatenate(parts)})
+
+
+def _represented(
+    execution: Execution,
+    sampling: Sampling,
+    structure: nnx.GraphDef,
+    params: Params,
+    rows: HostRows,
+    first: HostRows,
+) -> dict[str, np.ndarray]:
+    """What the head reads, from what the layers made and the input rows."""
+    if ERASED in rows.node_types:
+        table = rows.tables[ERASED]
+        assert isinstance(table, np.ndarray)
+        starts = {name: (start, count) for name, start, count in sampling.offsets}
+        return {name: table[slice(starts[name][0], sum(starts[name]))] for name in execution.task.targets}
+    scorer = getattr(nnx.merge(structure, params), "scorer", None)
     found = {}
-    for split in splits:
-        batches = evaluation_batches(problem, config, split)
-        if batches is None:
+    for node_type in execution.task.targets:
+        made = rows.tables[node_type]
+        assert isinstance(made, np.ndarray)
+        if scorer is None or not scorer.reads_inputs:
+            found[node_type] = made
             continue
-        total = [np.zeros(())] + [np.zeros(spec.num_classes)] * 3 + [np.zeros(())]
-        for start in range(0, len(batches.seeds), CHUNK_ROWS):
-            ids = np.full(CHUNK_ROWS, PADDING, np.int32)
-            own = batches.seeds[start : start + CHUNK_ROWS]
-            ids[: len(own)] = own
-            counts = count(params, gather_rows(embeddings, ids), labels[np.maximum(ids, 0)], ids >= 0)
-            total = [a + np.asarray(b, np.float64) for a, b in zip(total, counts, strict=True)]
-        total[0] = total[0] / len(batches.seeds)
-        found[split] = scores(SplitCounts(*total), len(batches.seeds))  # type: ignore[arg-type]
+        add = jax.jit(
+            lambda params, made, own, node_type=node_type: nnx.merge(structure, params).scorer.represent(
+                node_type, made, own
+            )
+        )
+        ids = np.arange(len(made), dtype=np.int32)
+        parts = [
+            np.asarray(add(params, rows.gather(node_type, own), first.gather(node_type, own))) for own in chunks_of(ids)
+        ]
+        found[node_type] = np.concatenate(parts)[: len(made)]
     return found
 
 
-def layerwise_embeddings(problem: MinibatchProblem, config: Config, params: Params) -> np.ndarray:
-    """The target type's last hidden rows over all neighbours, float32 `[num_targets, hidden]`.
+def _stack_of(stack: StackedRelations, chunk: Chunk, name: str) -> StackedRelations:
+    """A stack's edges into a chunk's receivers, with weights of zero where there is padding."""
+    graph, own = chunk.graphs[name], chunk.positions[name]
 
-    HAN needs its metapath graphs: where they are walked, they are not built.
-    """
-    if config.model.name == "han":
-        return _han_embeddings(problem, config, params)
-    spec = problem.spec
-    names = dict.fromkeys(spec.implementations, IMPLEMENTATION)
-    structure = model_structure(config.model, dataclasses.replace(spec, implementations=names))
-    model: Any = nnx.merge(structure, params)
-    rows: dict[str, HostFeatures] = dict(problem.features)
-    rows |= {name: np.ascontiguousarray(table, np.float32) for name, table in tables_of(params).items()}
-    for index, layer in enumerate(model.layers):
-        run = jax.jit(functools.partial(_make, structure, index), static_argnums=3)
-        made: dict[str, HostFeatures] = {}
-        for node_type in layer.plan.makes:
-            out = np.zeros((spec.num_nodes[node_type], config.model.hidden), np.float32)
-            relations = {name: layer.plan.relations[name] for name in layer.plan.into(node_type)}
-            for chunk in chunks(problem.graph, node_type, relations):
-                read = {name: _gather(rows[name], ids) for name, ids in chunk.ids.items() if name in rows}
-                result = run(params, read, chunk.graphs, (node_type, chunk.num_rows))
-                out[chunk.start : chunk.stop] = np.asarray(result)[: chunk.stop - chunk.start]
-            made[node_type] = out
-        rows = made
-    embeddings = rows[spec.target]
-    assert isinstance(embeddings, np.ndarray)
-    return embeddings
+    def padded(values: np.ndarray) -> np.ndarray:
+        out = np.zeros(graph.num_edges, values.dtype)
+        out[: own.stop - own.start] = values[own]
+        return out
 
-
-def _han_embeddings(problem: MinibatchProblem, config: Config, params: Params) -> np.ndarray:
-    spec, target = problem.spec, problem.spec.target
-    structure = model_structure(
-        config.model, dataclasses.replace(spec, implementations=dict.fromkeys(spec.implementations, IMPLEMENTATION))
+    return dataclasses.replace(
+        stack,
+        graph=graph,
+        relation_of_edge=padded(stack.relation_of_edge),
+        group_of_edge=None,
+        weights=padded(stack.weights),
+        num_groups=0,
+        implementation=IMPLEMENTATION,
     )
-    model: Any = nnx.merge(structure, params)
-    relations = {relation.name: relation for relation in problem.sampled.schema.relations}
-    rows: HostFeatures
-    if target in problem.features:
-        rows = problem.features[target]
-    else:
-        rows = np.ascontiguousarray(tables_of(params)[target], np.float32)
-    for index in range(len(model.layers)):
-        add = jax.jit(functools.partial(_semantic_sums, structure, index, target), static_argnums=3)
-        fuse = jax.jit(functools.partial(_fused, structure, index, target), static_argnums=3)
-        total: Any = 0.0
-        for chunk in chunks(problem.sampled, target, relations):
-            of_target = np.arange(chunk.num_rows) < chunk.stop - chunk.start
-            found = add(params, _gather(rows, chunk.ids[target]), chunk.graphs, chunk.num_rows, of_target)
-            total = total + np.asarray(found, np.float64)
-        means = np.asarray(total / spec.num_nodes[target], np.float32)
-        out = np.zeros((spec.num_nodes[target], config.model.hidden), np.float32)
-        for chunk in chunks(problem.sampled, target, relations):
-            result = fuse(params, _gather(rows, chunk.ids[target]), chunk.graphs, chunk.num_rows, means)
-            out[chunk.start : chunk.stop] = np.asarray(result)[: chunk.stop - chunk.start]
-        rows = out
-    assert isinstance(rows, np.ndarray)
-    return rows
 
 
-def _semantic_sums(
-    structure: nnx.GraphDef,
-    index: int,
-    target: str,
-    params: Params,
-    rows: Any,
-    graphs: dict[str, SemanticGraph],
-    num_rows: int,
-    of_target: jax.Array,
-) -> jax.Array:
-    """What one chunk adds to the means of HAN's semantic attention, `[metapaths, semantic_hidden]`."""
-    layer = nnx.merge(structure, params).layers[index]
-    parts = layer.along_metapaths(rows, Block(graphs, {target: num_rows}, {}), None)
-    return layer.fusion.sums(parts, of_target)
+def chunks(
+    num_nodes: Mapping[str, int], node_type: str, relations: Mapping[str, Relation], edges: Mapping[str, Any]
+) -> Iterator[Chunk]:
+    """Cuts a type's nodes so that a chunk holds at most `CHUNK_EDGES` in-edges, or one node, and `CHUNK_ROWS` nodes.
 
-
-def _fused(
-    structure: nnx.GraphDef,
-    index: int,
-    target: str,
-    params: Params,
-    rows: Any,
-    graphs: dict[str, SemanticGraph],
-    num_rows: int,
-    means: jax.Array,
-) -> jax.Array:
-    """One chunk's rows after the layer, `[num_rows, hidden]`."""
-    layer = nnx.merge(structure, params).layers[index]
-    return layer(rows, Block(graphs, {target: num_rows}, {}), None, means=means)
-
-
-def chunks(graph: HeteroGraph, node_type: str, relations: Mapping[str, Relation]) -> Iterator[Chunk]:
-    """Cuts a type's nodes so that a chunk holds at most `CHUNK_EDGES` in-edges, or one node, and `CHUNK_ROWS` nodes."""
-    num_nodes = graph.num_nodes[node_type]
-    edges = {name: graph.edges[relation] for name, relation in relations.items()}
-    ends = np.sum([each.indptr for each in edges.values()], axis=0) if edges else np.zeros(num_nodes + 1, np.int64)
-    slot_of = {name: np.zeros(count, np.int32) for name, count in graph.num_nodes.items()}
+    Args:
+        num_nodes: of each type.
+        node_type: the receivers'.
+        relations: name -> relation into the type.
+        edges: name -> its `EdgeSet`.
+    """
+    count = num_nodes[node_type]
+    ends = np.sum([each.indptr for each in edges.values()], axis=0) if edges else np.zeros(count + 1, np.int64)
+    slot_of = {name: np.zeros(size, np.int32) for name, size in num_nodes.items()}
     start = 0
-    while start < num_nodes:
+    while start < count:
         most = int(np.searchsorted(ends, ends[start] + CHUNK_EDGES, side="right")) - 1
-        stop = min(max(most, start + 1), start + CHUNK_ROWS, num_nodes)
+        stop = min(max(most, start + 1), start + CHUNK_ROWS, count)
         num_rows = _rounded(stop - start) + 1  # the last one takes the padding edges
         own = np.full(num_rows, PADDING, np.int32)
         own[: stop - start] = np.arange(start, stop)
-        senders = {name: each.senders[each.indptr[start] : each.indptr[stop]] for name, each in edges.items()}
+        positions = {name: slice(int(each.indptr[start]), int(each.indptr[stop])) for name, each in edges.items()}
+        senders = {name: each.senders[positions[name]] for name, each in edges.items()}
         ids = {}
         for source in dict.fromkeys([node_type, *(relation.source for relation in relations.values())]):
             found = [senders[name] for name, relation in relations.items() if relation.source == source]
@@ -202,7 +233,7 @@ def chunks(graph: HeteroGraph, node_type: str, relations: Mapping[str, Relation]
             indptr = edges[name].indptr[start : stop + 1] - edges[name].indptr[start]
             slots = slot_of[relation.source][senders[name]]
             graphs[name] = _padded(name, indptr, slots, num_rows, len(ids[relation.source]))
-        yield Chunk(start, stop, num_rows, ids, graphs)
+        yield Chunk(start, stop, num_rows, ids, graphs, positions)
         start = stop
 
 
@@ -218,23 +249,6 @@ def _padded(name: str, indptr: np.ndarray, senders: np.ndarray, num_rows: int, n
     # Inference reads in-edges alone; the other direction repeats them.
     coo = Coo(receivers=receivers, senders=padded, incoming_position=padded)
     return SemanticGraph(incoming, incoming, coo, None, num_sources, num_rows, name)
-
-
-def _make(
-    structure: nnx.GraphDef,
-    index: int,
-    params: Params,
-    rows: dict[str, Any],
-    graphs: dict[str, SemanticGraph],
-    makes: tuple[str, int],
-) -> jax.Array:
-    model: Any = nnx.merge(structure, params)
-    made = model.layers[index](rows, Block(graphs, dict([makes]), {}), None)
-    return jnp.asarray(made[makes[0]])
-
-
-def _gather(rows: HostFeatures, ids: np.ndarray) -> Any:
-    return jax.tree.map(lambda table: gather_rows(table, ids), rows)
 
 
 def _rounded(count: int) -> int:

@@ -1,46 +1,62 @@
-"""The full-batch training loop: step, evaluate, keep the best, stop early, checkpoint, resume."""
+"""The training loop, of every task and every way of batching: updates, evaluation by epoch, the best parameters, early
+stopping, checkpoints in mid-epoch, resume.
 
+Which examples come, which neighbours and negatives are drawn and what dropout drops are functions of the seed and of
+the cursor, so a resumed run continues bitwise as if it had never stopped, on the same number of devices.
+"""
+
+import contextlib
 import dataclasses
-import functools
 import math
+import signal
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
+import numpy as np
 
-from jhgnn.config import Config
-from jhgnn.errors import InputError
-from jhgnn.nn.recompute import without_gradient
-from jhgnn.training import diagnosis
+from jhgnn.runtime.compile_counter import compilations
+from jhgnn.runtime.console import Say
+from jhgnn.runtime.interrupt import StopRequest
+from jhgnn.runtime.processes import meet
+from jhgnn.sampling.epoch import Cursor
+from jhgnn.tasks.task import Scores
 from jhgnn.training.checkpoint import CheckpointStore, Progress
-from jhgnn.training.interrupt import StopRequest
-from jhgnn.training.objective import mean_loss, scores
-from jhgnn.training.optimizer import make_optimizer
-from jhgnn.training.problem import Problem
-from jhgnn.training.remat import check_supported
-from jhgnn.training.reporting import EpochBar, Metrics, Say
-from jhgnn.training.state import Params, TrainState, abstract_params, init_params, init_state, model_structure
-from jhgnn.training.step import Compiled, apply_model, compile_lowered, dropout_seed, evaluate, lower_ahead, train_step
+from jhgnn.training.execution import Batch, Programs, as_host
+from jhgnn.training.mesh import local
+from jhgnn.training.reporting import EpochBar, Metrics
+from jhgnn.training.state import Params, TrainState
+from jhgnn.training.update import UpdateReport
 
-WARM_UP_EPOCHS = 3  # not counted in epoch_ms, as in the characterization paper, section 3.2
+WARM_UP_STEPS = 3
+"""Not counted in `epoch_ms`, as in the characterization paper, section 3.2."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Programs:
-    """The compiled step and evaluation of one problem, shared by all seeds."""
+@dataclasses.dataclass(frozen=True)
+class EpochResult:
+    """What is known after an epoch.
 
-    structure: nnx.GraphDef
-    step: Compiled
-    evaluate: Compiled
+    Attributes:
+        epoch: number, from 1.
+        loss: mean over the epoch's examples, each before its update.
+        scores: figures of the splits that were evaluated; none where the epoch was not.
+        params: the parameters after it, on the devices; the next update takes over their memory.
+        is_best: whether they are the best so far.
+    """
 
-    @property
-    def compile_s(self) -> float:
-        return self.step.compile_s + self.evaluate.compile_s
+    epoch: int
+    loss: float
+    scores: Scores
+    params: Params
+    is_best: bool
+
+
+Callback = Callable[[EpochResult], bool | None]
+"""Called after each epoch; returning True ends the training as if its last epoch had come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +65,9 @@ class Outcome:
 
     params: Params
     progress: Progress
-    scores: dict[str, dict[str, float]]  # of the best parameters, by split
+    scores: Scores  # of the best parameters, by split
     epoch_ms: float
-    stopped_by: str  # "epochs", "patience", "max_steps" or a signal's name
+    stopped_by: str  # "epochs", "patience", "max_steps", "callback" or a signal's name
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what summary.json says beside
 
 
@@ -59,192 +75,228 @@ class NonFiniteLossError(ArithmeticError):
     """The loss or a gradient stopped being finite; the message names step, stage and tensor."""
 
 
-def compile_programs(problem: Problem, config: Config) -> Programs:
-    """Compiles ahead of time; parameters are not needed yet.
-
-    Raises:
-        InputError: the backend cannot do what `training.remat` asks for.
-    """
-    check_supported(config.training.remat)
-    structure = model_structure(config.model, problem.spec)
-    step = compile_lowered(functools.partial(lower_step, problem, config))
-    return Programs(structure, step, compile_lowered(functools.partial(lower_evaluation, problem, config)))
-
-
-def lower_step(problem: Problem, config: Config) -> jax.stages.Lowered:
-    """Traces the step."""
-    structure = model_structure(config.model, problem.spec)
-    params = abstract_params(config.model, problem.spec)
-    opt_state = jax.eval_shape(make_optimizer(config.training).init, params)
-    scalar = functools.partial(jax.ShapeDtypeStruct, ())
-    state = TrainState(scalar(jnp.int32), scalar(jnp.uint32), params, opt_state)
-    return lower_ahead(
-        functools.partial(train_step, structure, config),
-        (state, *problem.step_arguments),
-        donate=(0,),
-    )
-
-
-def lower_evaluation(problem: Problem, config: Config) -> jax.stages.Lowered:
-    """Traces the evaluation."""
-    structure = model_structure(config.model, problem.spec)
-    return lower_ahead(
-        functools.partial(evaluate, structure, remat=without_gradient(config.training.remat)),
-        (abstract_params(config.model, problem.spec), problem.inputs, problem.labels, dict(problem.splits)),
-    )
-
-
 def train(
-    problem: Problem,
     programs: Programs,
-    config: Config,
     folder: Path,
     *,
+    seed: int,
     recipe: str,
     resume: bool,
     stop: StopRequest,
     say: Say,
     title: str = "",
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Trains one seed in a run folder.
 
-    Order on resume matters: state, then progress, then the metrics after it are dropped, so that the run continues to
-    bitwise the same parameters and the same metrics as one that was never interrupted.
+    Of several processes one writes; they save and stop after the same batch.
+
+    Args:
+        programs: compiled.
+        folder: exists.
+        seed: of initial weights, dropout, batches and draws.
+        recipe: the resolved recipe in TOML, for the checkpoint.
+        resume: continue from the newest checkpoint.
+        stop: asks the run to end after the batch at hand.
+        say, title: for progress.
+        callbacks: called in their order after each epoch, in every process.
 
     Raises:
         InputError: nothing to resume from, or a folder that cannot be written.
-        NonFiniteLossError: the loss or a gradient stopped being finite; the state before that step is the checkpoint.
+        NonFiniteLossError: the loss or a gradient stopped being finite; the checkpoint holds the state before it.
+        LoaderError: a batch could not be prepared.
     """
-    store = CheckpointStore(folder / "checkpoints")
-    state = init_state(
-        init_params(config.model, problem.spec, config.run.seed), make_optimizer(config.training), config.run.seed
-    )
-    state, best_params, progress = store.begin(state, recipe, resume=resume)
-    if resume:
-        say(f"resumed after epoch {progress.epoch} from {folder}")
-    best_params = _copy(best_params)  # the state is donated to the next step
-    metrics = Metrics(folder, tensorboard=config.run.tensorboard, resume_after=progress.epoch if resume else None)
-    bar = EpochBar(say, title or config.model.name, config.training.epochs, progress.epoch, config.run.log_every)
-    step_s: list[float] = []
-    stopped_by, saved_epoch, saved_at = "epochs", progress.epoch if resume else -1, time.monotonic()
-    has_validation = problem.split_size("val") > 0
+    meet("programs are compiled")
+    run = _Run(programs, folder, seed, recipe, resume, say, title, callbacks)
     try:
-        while progress.epoch < config.training.epochs:
-            if has_validation and 0 < config.training.patience <= progress.waited:
-                stopped_by = "patience"
-                break
-            if stop.signal is not None:
-                stopped_by = stop.signal.name
-                break
-            start = time.perf_counter()
-            state, report = programs.step(state, *problem.step_arguments)
-            loss = float(report.loss)  # waits for the step
-            step_s.append(time.perf_counter() - start)
-            if not bool(report.finite):
-                explained = _explain(problem, programs, config, state, progress.epoch + 1, loss)
-                if saved_epoch != progress.epoch:
-                    metrics.flush()
-                    store.save(state._replace(step=state.step - 1), best_params, progress)
-                raise NonFiniteLossError(f"{explained}; the checkpoint of epoch {progress.epoch} stays in {folder}")
-            progress = dataclasses.replace(progress, epoch=progress.epoch + 1, waited=progress.waited + 1)
-            shown = f"{step_s[-1] * 1e3:.1f} ms, loss {loss:.4f}"
-            if progress.epoch % config.training.evaluate_every == 0 or progress.epoch == config.training.epochs:
-                by_split = _evaluate(problem, programs, state.params)
-                value = _monitored(by_split, config, loss)
-                if value < progress.best_value or progress.best_epoch == 0 or not has_validation:
-                    progress = dataclasses.replace(progress, best_epoch=progress.epoch, best_value=value, waited=0)
-                    best_params = _copy(state.params)
-                metrics.write(
-                    progress.epoch,
-                    {"step_ms": step_s[-1] * 1e3, "step_loss": loss}
-                    | {f"{split}_{name}": x for split, by_name in by_split.items() for name, x in by_name.items()},
-                )
-                if "val" in by_split:
-                    shown += f", val micro-F1 {by_split['val']['micro_f1']:.4f}"
-            bar.update(progress.epoch, shown)
-            if time.monotonic() - saved_at >= config.training.checkpoint_every_s:
-                metrics.flush()
-                store.save(state, best_params, progress)
-                saved_epoch, saved_at = progress.epoch, time.monotonic()
+        return run.train(stop)
     finally:
-        bar.close()
-        metrics.close()
-    if saved_epoch != progress.epoch:
-        store.save(state, best_params, progress)
-    timed_ms = [each * 1e3 for each in step_s[WARM_UP_EPOCHS:] or step_s] or metrics.kept_step_ms
-    return Outcome(
-        best_params,
-        progress,
-        _evaluate(problem, programs, best_params),
-        statistics.median(timed_ms) if timed_ms else math.nan,
-        stopped_by,
-    )
+        run.close()
+
+
+class _Run:
+    def __init__(
+        self,
+        programs: Programs,
+        folder: Path,
+        seed: int,
+        recipe: str,
+        resume: bool,
+        say: Say,
+        title: str,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.programs, self.execution, self.folder, self.seed = programs, programs.execution, folder, seed
+        self.config, self.task, self.callbacks = self.execution.config, self.execution.task, callbacks
+        self.steps_per_epoch = self.execution.steps_per_epoch
+        self.store = CheckpointStore(folder / "checkpoints")
+        # Order on resume matters: state, then progress, then the metrics after it are dropped.
+        state, best_params, self.progress = self.store.begin(self.execution.initial_state(seed), recipe, resume=resume)
+        if resume:
+            batches = f", batch {self.progress.step}" if self.progress.step else ""
+            say(f"resumed after epoch {self.progress.epoch}{batches} from {folder}")
+        self.state: TrainState = programs.place(state)
+        self.best_params: Params = _copy(best_params)  # the state is donated to the next step
+        self.metrics: Metrics | None = None
+        if self.execution.mesh.leads:
+            after = self.progress.epoch if resume else None
+            self.metrics = Metrics(folder, tensorboard=self.config.run.tensorboard, resume_after=after)
+        epochs, log_every = self.config.training.epochs, self.config.run.log_every
+        self.bar = EpochBar(say, title or self.config.model.name, epochs, self.progress.epoch, log_every)
+        self.feed = programs.feed(seed)
+        self.step_s: list[float] = []
+        self.several, self.votes = jax.process_count() > 1, np.zeros(2, np.float32)
+        self.compiled_late = 0
+        self.saved: tuple[int, int] | None = (self.progress.epoch, self.progress.step) if resume else None
+        self.has_validation = self.execution.split_size("val") > 0
+        self.latest: Scores = {}
+        self.ended_by_callback = False
+
+    def close(self) -> None:
+        self.bar.close()
+        if self.metrics is not None:
+            self.metrics.close()
+
+    def train(self, stop: StopRequest) -> Outcome:
+        training = self.config.training
+        stopped_by, saved_at = "epochs", time.monotonic()
+        compilations()
+        start = Cursor(self.progress.epoch, self.progress.step)
+        with contextlib.closing(self.feed.iterate(start, Cursor(training.epochs))) as batches:
+            while self.progress.epoch < training.epochs:
+                why = self._ends_here()
+                if why:
+                    stopped_by = why
+                    break
+                if self._agreed_to_stop(stop):
+                    self._save()
+                    # The caller is told to resume, so nothing is evaluated; other processes may not have stopped here.
+                    name = (stop.signal or signal.SIGTERM).name
+                    return Outcome(self.best_params, self.progress, {}, math.nan, name)
+                began, compiled = time.perf_counter(), compilations()
+                wants_save = time.monotonic() - saved_at >= training.checkpoint_every_s
+                self._one_batch(next(batches), wants_save, stop)
+                self.compiled_late += compilations() - compiled if self.step_s else 0
+                self.step_s.append(time.perf_counter() - began)
+                if self.progress.step == 0:
+                    self._end_epoch()
+                if self.votes[0] if self.several else time.monotonic() - saved_at >= training.checkpoint_every_s:
+                    self._save()
+                    saved_at = time.monotonic()
+        if self.progress.best_epoch == 0:  # nothing was evaluated yet; what a resumed run evaluates replaces it
+            self.best_params = _copy(as_host(self.state.params))
+        self._save()
+        return Outcome(
+            self.best_params,
+            self.progress,
+            self._scores(self.programs.place(self.best_params), ("train", "val", "test")),
+            self._step_ms() * self.steps_per_epoch,
+            stopped_by,
+            self._figures(),
+        )
+
+    def _ends_here(self) -> str:
+        """Why no further batch is to come, or nothing."""
+        training, max_steps = self.config.training, self.config.sampling.max_steps
+        if self.ended_by_callback:
+            return "callback"
+        if self.progress.step == 0 and self.has_validation and 0 < training.patience <= self.progress.waited:
+            return "patience"
+        return "max_steps" if max_steps and self._steps_done() >= max_steps else ""
+
+    def _steps_done(self) -> int:
+        return self.progress.epoch * self.steps_per_epoch + self.progress.step
+
+    def _step_ms(self) -> float:
+        timed = [each * 1e3 for each in self.step_s[WARM_UP_STEPS:] or self.step_s]
+        timed = timed or (self.metrics.kept_step_ms if self.metrics is not None else [])
+        return statistics.median(timed) if timed else math.nan
+
+    def _agreed_to_stop(self, stop: StopRequest) -> bool:
+        """Processes stop after the same batch: they learn of each other's signals from its report."""
+        return bool(self.votes[1]) if self.several else stop.signal is not None
+
+    def _one_batch(self, batch: Batch, wants_save: bool, stop: StopRequest) -> None:
+        if self.several:
+            votes = np.array([wants_save and self.execution.mesh.leads, stop.signal is not None], np.float32)
+            batch = self.feed.voting(batch, votes)
+        self.state, report = self.programs.update(self.state, batch)
+        if self.several:
+            self.votes = np.asarray(local(report.votes))
+        loss, count = float(local(report.loss)), float(local(report.num_examples))
+        if not bool(local(report.finite)):
+            self._stop_before(batch, report, loss)
+        self.progress = dataclasses.replace(
+            self.progress,
+            epoch=batch.following.epoch,
+            step=batch.following.step,
+            loss_sum=self.progress.loss_sum + loss * count,
+            num_targets=self.progress.num_targets + int(count),
+        )
+
+    def _stop_before(self, batch: Batch, report: UpdateReport, loss: float) -> None:
+        """Saves the state before an update that was not finite, which it left alone, and raises."""
+        step = local(self.state.step) - 1
+        self.state = self.state._replace(step=self.programs.place(step))
+        self._save()
+        at = f", batch {batch.cursor.step + 1}" if self.steps_per_epoch > 1 else ""
+        what = f"the loss is {loss}" if not math.isfinite(loss) else "a gradient is not finite"
+        where = f"epoch {batch.cursor.epoch + 1}{at} (step {int(step)}): {what}"
+        explained = self.programs.explain(self.state, batch, where)
+        raise NonFiniteLossError(f"{explained}; the state before it stays in {self.folder}")
+
+    def _end_epoch(self) -> None:
+        progress, training = self.progress, self.config.training
+        loss = progress.loss_sum / max(1, progress.num_targets)
+        self.progress = dataclasses.replace(progress, waited=progress.waited + 1, loss_sum=0.0, num_targets=0)
+        step_ms = statistics.fmean(self.step_s[-self.steps_per_epoch :]) * 1e3
+        shown = f"{step_ms:.1f} ms{' a batch' if self.steps_per_epoch > 1 else ''}, loss {loss:.4f}"
+        found: Scores = {}
+        if progress.epoch % training.evaluate_every == 0 or progress.epoch == training.epochs:
+            found = self._evaluate(loss, step_ms)
+        shown += self.task.shown(self.latest)
+        self.bar.update(progress.epoch, shown)
+        if self.callbacks:
+            is_best = self.progress.best_epoch == progress.epoch
+            result = EpochResult(progress.epoch, loss, found, self.state.params, is_best)
+            for callback in self.callbacks:  # each is called, whatever the others say
+                self.ended_by_callback |= bool(callback(result))
+
+    def _evaluate(self, loss: float, step_ms: float) -> Scores:
+        self.latest = self._scores(self.state.params, self.programs.evaluated_each_epoch)
+        value = self.task.monitored(self.latest, self.execution.monitor, loss)
+        progress = self.progress
+        if value < progress.best_value or progress.best_epoch == 0 or not self.has_validation:
+            self.progress = dataclasses.replace(progress, best_epoch=progress.epoch, best_value=value, waited=0)
+            self.best_params = _copy(as_host(self.state.params))
+        if self.metrics is not None:
+            by_name = {f"{split}_{name}": x for split, named in self.latest.items() for name, x in named.items()}
+            if "train_loss" not in by_name and not self.task.by_example:
+                by_name["train_loss"] = loss  # its validation loss is of another kind
+            self.metrics.write(progress.epoch, {"step_ms": step_ms, "step_loss": loss} | by_name)
+        return self.latest
+
+    def _scores(self, params: Params, splits: Sequence[str]) -> Scores:
+        """Figures of every split that has examples."""
+        return self.programs.evaluate(params, splits, self.seed)
+
+    def _save(self) -> None:
+        at = (self.progress.epoch, self.progress.step)
+        if self.saved == at:
+            return
+        if self.metrics is not None:
+            self.metrics.flush()
+        state, best_params = as_host((self.state, self.best_params))
+        if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
+            state, best_params = jax.tree.map(np.asarray, (state, best_params))
+        self.store.save(state, best_params, self.progress)
+        self.saved = at
+
+    def _figures(self) -> dict[str, Any]:
+        figures = {"steps": self._steps_done(), "step_ms": self._step_ms()}
+        figures |= {"compilations_after_warm_up": self.compiled_late}
+        return figures | self.execution.facts() | self.programs.figures(self.feed, sum(self.step_s))
 
 
 def _copy(params: Params) -> Params:
     return jax.tree.map(jnp.copy, params)
-
-
-def _evaluate(problem: Problem, programs: Programs, params: Params) -> dict[str, dict[str, float]]:
-    """Scores of every split that has nodes."""
-    counts = programs.evaluate(params, problem.inputs, problem.labels, dict(problem.splits))
-    sizes = {split: problem.split_size(split) for split in problem.splits}
-    return {split: scores(counts[split], size) for split, size in sizes.items() if size}
-
-
-def _monitored(by_split: dict[str, dict[str, float]], config: Config, train_loss: float) -> float:
-    """The figure to minimise: validation loss or negated F1; without a validation split, the training loss."""
-    if "val" not in by_split:
-        return train_loss
-    return by_split["val"]["loss"] if config.monitor == "loss" else -by_split["val"]["micro_f1"]
-
-
-def _explain(problem: Problem, programs: Programs, config: Config, state: TrainState, epoch: int, loss: float) -> str:
-    """Runs the failed step again, one primitive at a time; the step left parameters as they were before it."""
-    where = f"epoch {epoch} (step {int(state.step) - 1}): "
-    where += f"the loss is {loss}" if not math.isfinite(loss) else "a gradient is not finite"
-    before = state._replace(step=state.step - 1)
-
-    def objective(params: Params) -> jax.Array:
-        inputs, labels, ids = problem.step_arguments
-        output = apply_model(programs.structure, params, inputs, dropout_seed(before), ids=ids)
-        return mean_loss(output.logits, labels[ids], config.training.label_smoothing)
-
-    bad_inputs = [*diagnosis.non_finite_leaves({"params": state.params, "inputs": problem.step_inputs})]
-    if bad_inputs:
-        return f"{where}; not finite before the step: {', '.join(bad_inputs[:3])}"
-    found = diagnosis.first_non_finite(objective, state.params)
-    if found is None:
-        found = diagnosis.first_non_finite(jax.grad(objective), state.params)
-    hint = "lower training.learning_rate or set training.gradient_clip"
-    return f"{where}; first in {found}; {hint}" if found else f"{where}; {hint}"
-
-
-def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None:
-    """Refuses to continue a run with a recipe that trains something else.
-
-    Raises:
-        InputError: a setting differs that changes the data, the model or the updates.
-    """
-    for section in ("data", "task", "model", "kernels", "training", "run", "sampling"):
-        for field in dataclasses.fields(getattr(config, section)):
-            now, then = (getattr(getattr(each, section), field.name) for each in (config, recipe_config))
-            if now != then and f"{section}.{field.name}" not in MAY_CHANGE:
-                raise InputError(
-                    f"resume: {section}.{field.name} is {now!r}, but the run in {folder} was started with"
-                    f" {then!r}; start a new run.dir, or leave it as it was"
-                )
-    epochs, schedule = config.training.epochs, config.training.schedule
-    if schedule != "constant" and epochs != recipe_config.training.epochs:
-        raise InputError(
-            f"resume: training.epochs is {epochs}, but the {schedule} schedule of the run in {folder} decays over"
-            f" {recipe_config.training.epochs}; leave it as it was"
-        )
-
-
-MAY_CHANGE = frozenset(
-    {"run.dir", "run.log_every", "run.tensorboard", "training.epochs", "training.patience"}
-    | {"training.checkpoint_every_s", "sampling.side", "sampling.features", "sampling.threads"}
-    | {"sampling.prefetch_threads", "sampling.prefetch_depth", "sampling.prefetch_memory_gib", "sampling.max_steps"}
-)
-"""Settings that a resumed run may have differently without training something else."""

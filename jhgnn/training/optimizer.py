@@ -27,14 +27,15 @@ def make_schedule(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.Sch
 
 
 def make_optimizer(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.GradientTransformationExtraArgs:
-    """Gradient clipping, weight decay (coupled for adam and sgd, as in PyTorch's Adam), then the optimizer.
+    """Weight decay (coupled for adam and sgd, as in PyTorch's Adam), then the optimizer; gradients come `clipped`.
 
-    Its update takes `valid`, a bool scalar: where it is false, the state stays as it was.
+    Every array is updated by itself, so that rows of a table may be updated apart from all other parameters. The update
+    takes `valid`, a bool scalar: where it is false, the state stays as it was.
     """
     schedule = make_schedule(config, steps_per_epoch)
     rate = _kept(optax.scale_by_learning_rate(schedule))
     decay = optax.add_decayed_weights(config.weight_decay)
-    steps = [optax.clip_by_global_norm(config.gradient_clip)] if config.gradient_clip else []
+    steps = []
     if config.optimizer in ("adam", "sgd") and config.weight_decay:
         steps.append(decay)
     steps.append(
@@ -46,6 +47,13 @@ def make_optimizer(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.Gr
         }[config.optimizer]()
     )
     return optax.with_extra_args_support(optax.chain(*steps))
+
+
+def clipped(gradients: Any, norm: jax.Array, most: float) -> Any:
+    """Gradients scaled to a global norm of at most `most`, from the norm that they have; as they are where it is 0."""
+    if not most:
+        return gradients
+    return jax.tree.map(lambda each: jnp.where(norm < most, each, (each / norm.astype(each.dtype)) * most), gradients)
 
 
 def apply_gradients(

@@ -1,63 +1,50 @@
-"""What a run tells: lines or a progress bar, metrics.jsonl, TensorBoard scalars, curves, the table and summary.json."""
+"""What a run tells while it trains: a progress bar or lines, metrics.jsonl, TensorBoard scalars, curves."""
 
 import json
-import math
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+
+from jhgnn.runtime.console import Say
+from jhgnn.runtime.files import finite, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jhgnn.training.execution import Execution
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes to a temporary name and renames: a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """JSON with one key a line, through `write_text`; null where a number is not finite, which JSON cannot say."""
-    write_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
-class Say:
-    """Lines for a person on stderr, styled on a terminal and plain elsewhere; results go to stdout. `quiet`: none."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet = quiet
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
-
-    def __call__(self, line: str) -> None:
-        self.console.print(line, markup=False)
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table on stdout: boxed on a terminal, aligned columns elsewhere."""
-        if self.quiet:
-            return
-        if sys.stdout.isatty():
-            table = Table(*columns, title=title, title_justify="left")
-            for row in rows:
-                table.add_row(*row)
-            Console(highlight=False).print(table)
-            return
-        widths = [max(len(str(row[i])) for row in (columns, *rows)) for i in range(len(columns))]
-        print(title)
-        for row in (columns, *rows):
-            print("  " + "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
+    """What is about to be trained: the graph, the metapaths and the implementations with their reasons."""
+    graph, config = execution.graph, execution.config
+    sizes = ", ".join(f"{count:,} {node_type}" for node_type, count in list(graph.num_nodes.items())[:8])
+    say(f"{graph.name}: {sizes}; {graph.num_edges:,} edges in {len(graph.edges)} relations")
+    say(f"{execution.task.describe()}; read in {execution.read_s:.1f} s")
+    if execution.metapaths:
+        derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
+        edges = execution.semantic_edges()
+        if edges:
+            shown = ", ".join(f"{metapath.name} {edges[metapath.name]:,}" for metapath in execution.metapaths)
+            say(f"metapath edges: {shown}{derived}; built in {execution.sgb_s:.1f} s")
+        else:
+            shown = ", ".join(metapath.name for metapath in execution.metapaths)
+            say(f"metapaths walked: {shown}{derived}; their graphs are not built")
+    by_reason: dict[tuple[str, str, str], list[str]] = {}
+    for choice in execution.choices:
+        by_reason.setdefault((choice.op, choice.implementation, choice.reason), []).append(choice.subject)
+    for (op, implementation, reason), subjects in by_reason.items():
+        names = ", ".join(subjects[:6]) + (f" and {len(subjects) - 6} more" if len(subjects) > 6 else "")
+        say(f"{op} {names}: {implementation} ({reason})")
+    for line in execution.describe():
+        say(line)
+    if execution.split_size("val") == 0:
+        say("no validation split: no early stopping, and the last epoch counts as the best")
+    if folder is not None:
+        say(f"run folder: {folder}")
 
 
 class Metrics:
@@ -84,7 +71,7 @@ class Metrics:
 
     def write(self, epoch: int, values: Mapping[str, float]) -> None:
         """Appends one epoch."""
-        self._file.write(json.dumps(_finite({"epoch": epoch, **values}), allow_nan=False) + "\n")
+        self._file.write(json.dumps(finite({"epoch": epoch, **values}), allow_nan=False) + "\n")
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name.replace("_", "/", 1), value, epoch)
@@ -145,17 +132,28 @@ class EpochBar:
 
 
 def draw_curves(folder: Path) -> None:
-    """Draws metrics.jsonl as curves.png: losses, and F1 of validation and test, or MRR where links are predicted."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """Draws metrics.jsonl as curves.png; nothing where no epoch was evaluated."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     if not lines:
         return
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    quality = "mrr" if any("val_mrr" in line for line in lines) else "micro_f1"
+    temporary = folder / ".curves.tmp.png"
+    curves(lines).savefig(temporary, dpi=120)
+    temporary.replace(folder / "curves.png")
+
+
+def curves(lines: Sequence[Mapping[str, float]]) -> "Figure":
+    """Losses by epoch, and F1 of validation and test, MRR of links, or else the first figure of a task of one's own.
+
+    Args:
+        lines: of metrics.jsonl.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    figures = dict.fromkeys(name.removeprefix("val_") for line in lines for name in line if name.startswith("val_"))
+    others = [name for name in figures if name != "loss"]
+    quality = next((name for name in ("mrr", "micro_f1") if name in figures), others[0] if others else "micro_f1")
     for axis, kind in zip(axes, ("loss", quality), strict=True):
         for split in ("train", "val", "test"):
             values = [(line["epoch"], line.get(f"{split}_{kind}")) for line in lines]
@@ -166,7 +164,4 @@ def draw_curves(folder: Path) -> None:
         axis.set_title(kind.replace("_", " "))
         if axis.lines:
             axis.legend(frameon=False)
-    temporary = folder / ".curves.tmp.png"
-    figure.savefig(temporary, dpi=120)
-    plt.close(figure)
-    temporary.replace(folder / "curves.png")
+    return figure

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from jhgnn import random_keys
-from jhgnn.config import ModelConfig
-from jhgnn.models import MODELS
-from jhgnn.models.inputs import GraphSpec
+from jhgnn.random import keys
+from jhgnn.random.counter_hash import GOLDEN, mix
 
 Params = Any
 """Nested dicts of arrays."""
 Builder = Callable[[nnx.Rngs], nnx.Module]
+"""Makes a module; see `jhgnn.training.execution.Execution.build`."""
 
 
 class TrainState(NamedTuple):
@@ -28,40 +27,36 @@ class TrainState(NamedTuple):
     opt_state: optax.OptState
 
 
-def model_structure(config: ModelConfig, spec: GraphSpec) -> nnx.GraphDef:
-    """The model without its parameters; nothing is computed."""
-    return structure_of(_builder(config, spec))
-
-
-def init_params(config: ModelConfig, spec: GraphSpec, seed: int) -> Params:
-    """Random parameters as nested dicts; compiled as one program, since dozens of small ones compile for seconds."""
-    return random_params(_builder(config, spec), seed)
-
-
-def abstract_params(config: ModelConfig, spec: GraphSpec) -> Params:
-    """Shapes and dtypes of the parameters."""
-    return shapes_of(_builder(config, spec))
-
-
 def structure_of(build: Builder) -> nnx.GraphDef:
-    """`model_structure` of any module that `build` makes from `nnx.Rngs`."""
-    return nnx.split(nnx.eval_shape(lambda: build(_rngs(random_keys.key(0)))))[0]
+    """The module without its parameters; nothing is computed."""
+    return nnx.split(nnx.eval_shape(lambda: build(_rngs(keys.key(0)))))[0]
 
 
-def random_params(build: Builder, seed: int) -> Params:
-    """`init_params` of any module."""
-    return jax.jit(functools.partial(_params, build))(random_keys.key(seed))
+def init_params(build: Builder, seed: int) -> Params:
+    """Random parameters as nested dicts; compiled as one program, since dozens of small ones compile for seconds."""
+    return jax.jit(functools.partial(_params, build))(keys.key(seed))
 
 
-def shapes_of(build: Builder) -> Params:
-    """`abstract_params` of any module."""
-    return jax.eval_shape(functools.partial(_params, build), random_keys.key(0))
+def abstract_params(build: Builder) -> Params:
+    """Shapes and dtypes of the parameters."""
+    return jax.eval_shape(functools.partial(_params, build), keys.key(0))
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     """The state before the first step."""
     opt_state = jax.jit(optimizer.init)(params)
     return TrainState(jnp.zeros((), jnp.int32), jnp.asarray(seed, jnp.uint32), params, opt_state)
+
+
+def abstract_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+    """Shapes and dtypes of a state, from those of the parameters."""
+    scalar = functools.partial(jax.ShapeDtypeStruct, ())
+    return TrainState(scalar(jnp.int32), scalar(jnp.uint32), params, jax.eval_shape(optimizer.init, params))
+
+
+def dropout_seed(state: TrainState) -> jax.Array:
+    """The seed of this step's dropout, a pure function of (seed, step): a resumed run draws the same masks."""
+    return mix(state.seed ^ mix(state.step.astype(jnp.uint32) + jnp.uint32(GOLDEN)))
 
 
 def num_params(params: Params) -> int:
@@ -73,10 +68,6 @@ def param_names(params: Params) -> dict[str, jax.Array]:
     """Parameters by dotted path, `layers.0.projection.w_rio`."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _builder(config: ModelConfig, spec: GraphSpec) -> Builder:
-    return lambda rngs: MODELS[config.name](config, spec, rngs=rngs)
 
 
 def _params(build: Builder, key: jax.Array) -> Params:

@@ -8,67 +8,41 @@ from typing import Any
 
 import jax
 
-from jhgnn.config import Config
-from jhgnn.training.link_problem import LinkProblem
-from jhgnn.training.link_programs import LinkPrograms
-from jhgnn.training.loop import Outcome, Programs
-from jhgnn.training.minibatch_problem import MinibatchProblem
-from jhgnn.training.minibatch_programs import MinibatchPrograms
-from jhgnn.training.problem import Problem
-from jhgnn.training.reporting import Say
+from jhgnn.runtime.console import Say
+from jhgnn.training.execution import Programs
+from jhgnn.training.loop import Outcome
 from jhgnn.training.state import num_params
 
 PACKAGES = ("jhgnn", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy")
 
 
-LINK_SCORES = ("mrr", "hits@1", "hits@3", "hits@10", "auc", "loss")
-
-
-def summarize(
-    problem: Problem | MinibatchProblem | LinkProblem,
-    programs: Programs | MinibatchPrograms | LinkPrograms,
-    config: Config,
-    outcome: Outcome,
-) -> dict[str, Any]:
+def summarize(programs: Programs, outcome: Outcome, seed: int) -> dict[str, Any]:
     """One run's `summary.json`; `_s` are seconds, `_ms` milliseconds, F1, accuracy, hits and waste are shares of 1."""
-    by_split = outcome.scores
-
-    def score(split: str, name: str) -> float | None:
-        return by_split[split][name] if split in by_split else None
-
-    task_scores: dict[str, Any]
-    if config.task.name == "link_prediction":
-        task_scores = {f"{split}_{name}": score(split, name) for split in ("test", "val") for name in LINK_SCORES}
-    else:
-        task_scores = {
-            "test_micro_f1": score("test", "micro_f1"),
-            "test_macro_f1": score("test", "macro_f1"),
-            "test_accuracy": score("test", "accuracy"),
-            "test_loss": score("test", "loss"),
-            "val_micro_f1": score("val", "micro_f1"),
-            "val_macro_f1": score("val", "macro_f1"),
-            "val_loss": score("val", "loss"),
-            "train_micro_f1": score("train", "micro_f1"),
-        }
+    execution = programs.execution
+    config, by_split = execution.config, outcome.scores
+    scores = {
+        f"{split}_{name}": by_split[split][name] if split in by_split else None
+        for split, names in execution.task.summarized.items()
+        for name in names
+    }
     return {
         "model": config.model.name,
-        "dataset": problem.graph.name,
-        **task_scores,
+        "dataset": execution.graph.name,
+        **scores,
         "best_epoch": outcome.progress.best_epoch,
         "epochs": outcome.progress.epoch,
         "stopped_by": outcome.stopped_by,
         "epoch_ms": outcome.epoch_ms,
         "compile_s": programs.compile_s,
-        "read_s": problem.read_s,
-        "sgb_s": problem.sgb_s,
+        "read_s": execution.read_s,
+        "sgb_s": execution.sgb_s,
         "remat": config.training.remat,
         "peak_temp_bytes": programs.step.peak_temp_bytes,
         "params": num_params(outcome.params),
-        "metapaths": [metapath.name for metapath in problem.metapaths],
-        "implementations": {choice.subject: choice.implementation for choice in problem.choices},
-        "implementation_reasons": {choice.subject: choice.reason for choice in problem.choices},
-        **({"rows": problem.rows[0], "rows_reason": problem.rows[1]} if isinstance(problem, Problem) else {}),
-        "seed": config.run.seed,
+        "metapaths": [metapath.name for metapath in execution.metapaths],
+        "implementations": {choice.subject: choice.implementation for choice in execution.choices},
+        "implementation_reasons": {choice.subject: choice.reason for choice in execution.choices},
+        "seed": seed,
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
         **outcome.extra,
@@ -126,12 +100,15 @@ def print_summary(say: Say, summary: Mapping[str, Any]) -> None:
             ("test ROC-AUC", shown("test_auc", 100, 2, " %")),
             ("validation MRR", shown("val_mrr", 1, 4)),
         ]
-    else:
+    elif "test_micro_f1" in summary:
         scores = [
             ("test micro-F1", shown("test_micro_f1", 100, 2, " %")),
             ("test macro-F1", shown("test_macro_f1", 100, 2, " %")),
             ("validation micro-F1", shown("val_micro_f1", 100, 2, " %")),
         ]
+    else:  # of a task of one's own
+        figures = [name for name in summary if name.startswith(("test_", "val_")) and not name.endswith("_std")]
+        scores = [(name.replace("_", " ", 1), shown(name, 1, 4)) for name in figures]
     rows = [
         *scores,
         ("best epoch / epochs", f"{shown('best_epoch', 1, 0)} / {shown('epochs', 1, 0)}"),

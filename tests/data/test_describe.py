@@ -20,6 +20,7 @@ from jhgnn.data.detect import detect_format
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from tests.data import layouts
+from tests.data.tables import shop
 
 
 def small_graph() -> HeteroGraph:
@@ -190,3 +191,15 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for option in ("--format", "--target", "--metapaths", "--scale", "--seed", "--memory-limit-gib", "PATH"):
         assert option in shown
+
+
+def test_what_tables_add_is_shown(tmp_path, capsys):
+    """Keys, times, what features mean, and names of classes; the schema alone, or its folder."""
+    folder = shop.write(tmp_path / "shop", ".csv")
+    assert detect_format(str(folder)) == detect_format(str(folder / "tables.toml")) == "tables"
+    assert main(["describe", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert row(text, "customer country") == ["customer country", "category", "2", "country=DE, country=FR"]
+    assert "product   integers  12, 10, 11" in text
+    assert row(text, "b") == ["b", "2", "50 %"]
+    assert "2019-01-01T00:00:00.000005  2021-05-03\n" in text

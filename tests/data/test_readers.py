@@ -1,21 +1,26 @@
 """Each layout on a tiny folder whose right answer is known by hand."""
 
+import gzip
 import logging
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from jhgnn.data import FORMATS, load, save_graph
+from jhgnn.data import FORMATS, load, load_graph, save_graph
 from jhgnn.data.acm_mat import read_acm_mat
 from jhgnn.data.arrays import read_arrays
+from jhgnn.data.describe import describe
 from jhgnn.data.hgb import read_hgb
+from jhgnn.data.interop_jraph import from_jraph, to_jraph
 from jhgnn.data.magnn import read_magnn
 from jhgnn.data.ogb_mag import read_ogb_mag
 from jhgnn.data.rdf import read_rdf
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from tests.data import layouts
+from tests.data.test_storage import assert_same
+from tests.graph.empties import with_empties
 
 
 def pairs(graph: HeteroGraph, relation: str) -> list[tuple[int, int]]:
@@ -26,7 +31,7 @@ def pairs(graph: HeteroGraph, relation: str) -> list[tuple[int, int]]:
 
 def test_format_names_are_those_of_recipes():
     assert list(FORMATS) == [
-        *("hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "triples", "lastfm", "synthetic", "jhgnn")
+        *("hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "triples", "lastfm", "tables", "synthetic", "jhgnn")
     ]
 
 
@@ -335,3 +340,41 @@ def test_links_survive_storage(format, tmp_path):
     assert again.links.relations == graph.links.relations
     for split, triples in graph.links.triples.items():
         np.testing.assert_array_equal(again.links.triples[split], triples)
+
+
+def test_types_without_nodes_and_relations_without_edges(tmp_path):
+    """In the layouts that can have them; describing, converting and storing such a graph work as for any other."""
+    files = layouts.ogb_mag()
+    files["raw/num-node-dict.csv.gz"] = gzip.compress(b"author,field_of_study,institution,paper\n2,2,0,3\n")
+    for name in ("author___affiliated_with___institution", "paper___cites___paper"):
+        files[f"raw/relations/{name}/edge.csv.gz"] = gzip.compress(b"")
+        files[f"raw/relations/{name}/num-edge-list.csv.gz"] = gzip.compress(b"0\n")
+    graph = load("ogb_mag", layouts.write(files, tmp_path / "ogb"))
+    assert graph.num_nodes["institution"] == 0
+    assert {str(relation): edges.num_edges for relation, edges in graph.edges.items()} == {
+        "author:affiliated_with:institution": 0, "institution:rev_affiliated_with:author": 0, "paper:cites:paper": 0,
+        "author:writes:paper": 3, "paper:rev_writes:author": 3,
+        "paper:has_topic:field_of_study": 3, "field_of_study:rev_has_topic:paper": 3,
+    }  # fmt: skip
+    changed = layouts.arrays(
+        num_nodes=np.array([3, 2, 0]), paper__in__venue=np.zeros((2, 0)), paper__in__venue_weight=None
+    )
+    folder = layouts.write({"x.npz": layouts.npz(**changed)}, tmp_path / "arrays")
+    assert pairs(read_arrays(folder), "paper:in:venue") == []
+    broken = layouts.arrays(num_nodes=np.array([3, 2, 0]))
+    with pytest.raises(InputError, match=r"id 0 at row 0 is out of range; the type has no nodes"):
+        read_arrays(layouts.write({"x.npz": layouts.npz(**broken)}, tmp_path / "broken"))
+
+
+def test_empties_are_described_converted_and_stored(tmp_path):
+    graph = read_hgb(layouts.write(layouts.hgb(), tmp_path / "hgb"))
+    more = with_empties(graph)
+    assert_same(load_graph(save_graph(more, tmp_path / "stored")), more)
+    there_and_back = from_jraph(to_jraph(more))
+    assert dict(there_and_back.num_nodes) == dict(more.num_nodes)
+    assert [edges.num_edges for edges in there_and_back.edges.values()] == [e.num_edges for e in more.edges.values()]
+    sections = {section.title: section for section in describe(more)}
+    assert ("void", "0", "none", "", "", "") in sections["node types"].rows
+    plain = {section.title: section for section in describe(graph)}
+    title = "metapaths, as the schema suggests them"
+    assert sections[title].rows == plain[title].rows

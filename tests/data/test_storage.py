@@ -11,7 +11,9 @@ from scipy import sparse
 from jhgnn.data import load, load_graph, save_graph
 from jhgnn.data import storage as storage_module
 from jhgnn.errors import InputError
-from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.feature_columns import FeatureColumn
+from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
+from jhgnn.graph.schema import Relation
 
 NAMES = st.sampled_from(["paper", "Paper", "..", "größe", "a-b", "rev_x"])
 
@@ -45,7 +47,28 @@ def heterographs(draw):
         order = rng.permutation(num_nodes[target])
         labelled = {"target": target, "labels": labels, "num_classes": 4 if labels.ndim == 2 else 5,
                     "splits": {"train": order[:1], "val": order[1:2], "test": order[2:]}}  # fmt: skip
-    return HeteroGraph.from_arrays(num_nodes=num_nodes, edges=edges, features=features, name="drawn", **labelled)
+    if labelled and draw(st.booleans()):
+        labelled["class_names"] = ["a", "b", "größe", "d", "e"][: 4 if labelled["labels"].ndim == 2 else 5]
+    edge_sets = {}
+    for relation, (senders, receivers, weights) in edges.items():
+        times = rng.integers(-5, 5, len(senders)) if draw(st.booleans()) else None
+        edge_sets[Relation(*relation)] = EdgeSet.from_pairs(senders, receivers, num_nodes[relation[2]], weights, times)
+    kinds = {name: draw(st.sampled_from(["none", "integers", "strings"])) for name in types}
+    keys = {
+        name: rng.permutation(10)[:count] * 10**12 if kinds[name] == "integers" else
+        np.array(["", "1", "ü", "a b", "long enough to need a block of its own", "x"])[:count]
+        for name, count in num_nodes.items() if kinds[name] != "none"
+    }  # fmt: skip
+    columns = {
+        name: (FeatureColumn("n", "number", 1, {"mean": 0.5}), FeatureColumn("v", "vector", matrix.shape[1] - 1))
+        for name, matrix in features.items()
+        if draw(st.booleans())
+    }
+    node_times = {name: rng.integers(0, 9, count) for name, count in num_nodes.items() if draw(st.booleans())}
+    return HeteroGraph.from_arrays(
+        num_nodes=num_nodes, edges=edge_sets, features=features, name="drawn", keys=keys, columns=columns,
+        node_times=node_times, time_unit=draw(st.sampled_from(["", "us"])), **labelled
+    )  # fmt: skip
 
 
 def assert_same(a: HeteroGraph, b: HeteroGraph) -> None:
@@ -63,12 +86,18 @@ def assert_same(a: HeteroGraph, b: HeteroGraph) -> None:
             same_array(matrix, other)
     assert list(a.edges) == list(b.edges)
     for relation, edges in a.edges.items():
-        for part in ("indptr", "senders", "weights"):
+        for part in ("indptr", "senders", "weights", "times"):
             same_array(getattr(edges, part), getattr(b.edges[relation], part))
     same_array(a.labels, b.labels)
     assert list(a.splits) == list(b.splits)
     for split, ids in a.splits.items():
         same_array(ids, b.splits[split])
+    for name in ("keys", "node_times"):
+        ours, theirs = getattr(a, name), getattr(b, name)
+        assert list(ours) == list(theirs)
+        for node_type, array in ours.items():
+            same_array(array, theirs[node_type])
+    assert (a.class_names, a.time_unit, a.columns) == (b.class_names, b.time_unit, b.columns)
 
 
 def same_array(a, b):

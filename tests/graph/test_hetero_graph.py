@@ -8,6 +8,7 @@ from scipy import sparse
 
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
+from jhgnn.graph.schema import Relation
 
 
 def arrays(**changes):
@@ -165,3 +166,38 @@ def test_reverses_twice_are_the_same():
     assert list(once.edges) == list(twice.edges)
     for relation, edge_set in once.edges.items():
         assert twice.edges[relation] is edge_set
+
+
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(0, 30))
+def test_weights_and_times_stay_with_their_edges(seed, size):
+    """Compressed, reversed and thinned; parallel edges keep their order."""
+    rng = np.random.default_rng(seed)
+    senders, receivers = rng.integers(0, 3, size), rng.integers(0, 4, size)
+    weights, times = np.arange(size, dtype=np.float32), np.arange(size) - 7
+    edge_set = EdgeSet.from_pairs(senders, receivers, 4, weights, times)
+    rows = [*zip(edge_set.receivers, edge_set.senders, edge_set.weights, edge_set.times, strict=True)]
+    assert rows == sorted(zip(receivers, senders, weights, times, strict=True))
+    back = edge_set.reversed(3)
+    assert sorted(zip(back.senders, back.receivers, back.weights, back.times, strict=True)) == rows
+    keep = rng.random(size) < 0.5
+    thin = edge_set.chosen(keep)
+    assert [*zip(thin.receivers, thin.senders, thin.weights, thin.times, strict=True)] == [
+        row for row, kept in zip(rows, keep, strict=True) if kept
+    ]
+
+
+def test_times_of_all_kinds_and_edge_sets_as_they_are():
+    whole = EdgeSet.from_pairs(np.array([0, 3]), np.array([1, 0]), 2, times=np.array([5, 6]))
+    relation = Relation("paper", "by", "author")
+    graph = HeteroGraph.from_arrays(**arrays(edges={relation: whole}, node_times={"author": np.array([1, 2])}))
+    assert graph.edges[relation] is whole
+    assert {key: times.tolist() for key, times in graph.times.items()} == {"author": [1, 2], relation: [6, 5]}
+    both = graph.with_reverse_relations()
+    assert both.times[relation.reversed()].tolist() == [5, 6]
+    for edge_set, expected in (
+        (EdgeSet.from_pairs(np.array([4]), np.array([0]), 2), "id 4 at row 0 is out of range"),
+        (EdgeSet.from_pairs(np.array([0]), np.array([0]), 3), "compressed for 3 receivers"),
+        (EdgeSet.from_pairs(np.array([0]), np.array([0]), 2, np.array([np.inf])), "inf at row 0"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            HeteroGraph.from_arrays(**arrays(edges={relation: edge_set}))

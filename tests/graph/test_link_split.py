@@ -114,7 +114,6 @@ def triples(*rows: tuple[int, int, int]) -> np.ndarray:
     [
         ((), "has no link split: name the relation in task.relations; known: a:likes:b, a:knows:a"),
         (("hates",), "'hates' is unknown; known: a:likes:b, a:knows:a"),
-        (("likes", "knows"), r"join different types \(a -> a, a -> b\)"),
         (("knows",), "hold 2 links; too few to hold out 2 of them"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jhgnn.graph.receptive_field import receptive_field
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.models.relation_plan import plan_layers
+from jhgnn.nn.layer_plan import plan_layers
 
 RELATIONS = (Relation("a", "to", "b"), Relation("b", "to", "a"), Relation("a", "among", "a"), Relation("c", "to", "b"))
 

@@ -1,8 +1,5 @@
 """Each model's forward pass against plain NumPy in float64, and what all models promise."""
 
-import dataclasses
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,14 +10,13 @@ from jhgnn.config import Config
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
-from jhgnn.models import MODELS, rgcn
 from jhgnn.models import han as han_module
+from jhgnn.models import names, rgcn
 from jhgnn.models import rgat as rgat_module
-from jhgnn.models.relation_plan import plan_layers
+from jhgnn.nn.layer_plan import plan_layers
 from jhgnn.nn.neighbor_aggregation import logits_follow
-from jhgnn.training.problem import build_graphs, place
-from jhgnn.training.state import init_params, model_structure, param_names
-from jhgnn.training.step import apply_model
+from jhgnn.training.state import param_names
+from tests.executions import apply_model, built, configured, forward
 from tests.models import reference
 from tests.models.heterographs import academic
 
@@ -28,33 +24,7 @@ TOLERANCE = 2e-5
 """Relative; float32 sums over at most a few dozen terms against float64."""
 
 CONTROLS = ("gcn", "gat")
-EVERY_MODEL = [pytest.param(name, marks=pytest.mark.slow) if name in CONTROLS else name for name in MODELS]
-
-
-def configured(**model) -> Config:
-    config = Config()
-    defaults = {"hidden": 8, "heads": 2, "dropout": 0.5, "layers": 1}
-    return dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, **(defaults | model)),
-        sgb=dataclasses.replace(config.sgb, cache_dir=""),
-    )
-
-
-def built(graph: HeteroGraph, config: Config, seed: int = 1):
-    metapaths, graphs = build_graphs(graph, config)
-    problem = place(graph, metapaths, graphs, config)
-    params = init_params(config.model, problem.spec, seed)
-    # Biases and norms start at zero and one; random ones make a forgotten bias visible.
-    leaves, structure = jax.tree.flatten(params)
-    rng = np.random.default_rng(seed)
-    noisy = [leaf + 0.1 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
-    return problem, jax.tree.unflatten(structure, noisy)
-
-
-def forward(problem, config, params, step_seed=None):
-    structure = model_structure(config.model, problem.spec)
-    return jax.jit(functools.partial(apply_model, structure))(params, problem.inputs, step_seed)
+EVERY_MODEL = [pytest.param(name, marks=pytest.mark.slow) if name in CONTROLS else name for name in names()]
 
 
 def as64(tree):
@@ -181,7 +151,7 @@ def test_forward_is_the_definition(options):
     graph, config = academic(), configured(**options)
     problem, params = built(graph, config)
     expected = (han if options["name"] == "han" else relational)(graph, config, params)
-    logits = forward(problem, config, params).logits
+    logits = forward(problem, params).logits
     np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
 
 
@@ -194,7 +164,7 @@ def test_rgcn_aggregates_and_projects_in_either_order(options, monkeypatch):
     graph, config = academic(), configured(name="rgcn", layers=3, **options)
     problem, params = built(graph, config)
     expected = relational(graph, config, params)
-    structure = model_structure(config.model, problem.spec)
+    structure = problem.structure
     gradients = []
     for operations in (-(10**12), 10**12):  # every relation with dense rows aggregated first; none
         monkeypatch.setattr(rgcn, "CALL_OPERATIONS", operations)
@@ -241,7 +211,7 @@ def citing(graph: HeteroGraph) -> HeteroGraph:
 def test_logits_follow_the_projection_or_are_columns_of_it(options, monkeypatch):
     graph, config = citing(academic()) if options["name"] == "rgat" else academic(), configured(**options)
     problem, params = built(graph, config)
-    structure = model_structure(config.model, problem.spec)
+    structure = problem.structure
     results, sparse_inputs = [], []
     for follow in (False, True):
 
@@ -305,7 +275,7 @@ def test_gcn_is_the_symmetrically_normalised_sum():
     layer = params["layers"][0]
     out = scale[:, None] * adjacency * scale @ (x @ layer["projection"]["w_rio"][0]) + layer["fusion"]["bias"]
     expected = reference.classify(params, reference.relu(out)[:40])
-    logits = forward(problem, config, raw).logits
+    logits = forward(problem, raw).logits
     np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
 
 
@@ -335,16 +305,16 @@ def test_relabelling_nodes_permutes_the_output(name):
     order = np.random.default_rng(3).permutation(40)
     problem, params = built(graph, config)
     renamed, _ = built(permuted(graph, order), config)
-    expected = np.asarray(forward(problem, config, params).logits)[order]
-    np.testing.assert_allclose(forward(renamed, config, params).logits, expected, rtol=1e-4, atol=1e-5)
+    expected = np.asarray(forward(problem, params).logits)[order]
+    np.testing.assert_allclose(forward(renamed, params).logits, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_dropout_needs_a_seed_and_repeats_with_it(name):
     config = configured(name=name, layers=2, feature_dropout=0.3, attention_dropout=0.3, dropout=0.3)
     problem, params = built(academic(), config)
-    plain = forward(problem, config, params).logits
-    structure = model_structure(config.model, problem.spec)
+    plain = forward(problem, params).logits
+    structure = problem.structure
     dropped = jax.jit(lambda seed: apply_model(structure, params, problem.inputs, seed).logits)
     first, again, other = (dropped(jnp.uint32(seed)) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
@@ -355,8 +325,8 @@ def test_dropout_needs_a_seed_and_repeats_with_it(name):
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_bfloat16_stays_close_and_finite(name):
     problem, params = built(academic(), configured(name=name))
-    expected = np.asarray(forward(problem, configured(name=name), params).logits)
-    out = forward(problem, configured(name=name, dtype="bfloat16"), params)
+    expected = np.asarray(forward(problem, params).logits)
+    out = forward(built(academic(), configured(name=name, dtype="bfloat16"))[0], params)
     assert out.logits.dtype == jnp.float32
     # bfloat16 has 8 bits of mantissa; one layer of it.
     np.testing.assert_allclose(out.logits, expected, atol=0.06 * np.abs(expected).max())
@@ -366,7 +336,7 @@ def test_bfloat16_stays_close_and_finite(name):
 def test_options_run_and_every_parameter_gets_a_gradient(name):
     config = configured(name=name, residual=True, layer_norm=True, layers=2, activation="gelu", heads=1)
     problem, params = built(academic(), config)
-    structure = model_structure(config.model, problem.spec)
+    structure = problem.structure
     gradients = jax.jit(jax.grad(lambda p: (apply_model(structure, p, problem.inputs).logits ** 2).sum()))(params)
     # The attention vectors of a relation whose targets all have one in-edge have no gradient: a softmax over one.
     dead = [
@@ -381,7 +351,7 @@ def test_options_run_and_every_parameter_gets_a_gradient(name):
 def test_named_scopes_carry_the_stages_forward_and_backward(name):
     config = configured(name=name)
     problem, params = built(academic(), config)
-    structure = model_structure(config.model, problem.spec)
+    structure = problem.structure
     compiled = (
         jax.jit(jax.grad(lambda p, x: apply_model(structure, p, x).logits.sum()))
         .lower(params, problem.inputs)

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jhgnn.models.inputs import SampledInputs
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.nn.inputs import SampledInputs
 from jhgnn.sampling.capacities import fixed
+from jhgnn.sampling.compressed import with_edges
 from jhgnn.sampling.host import HostSampler
-from jhgnn.training.lazy_rows import tables_of, take, with_tables
-from jhgnn.training.minibatch_problem import plan_minibatches
-from jhgnn.training.minibatch_programs import gather_features
-from jhgnn.training.state import model_structure
-from jhgnn.training.step import apply_model
+from jhgnn.stores.device import DeviceRows
+from jhgnn.training.sampled_step import seeds_by_type
+from tests.executions import apply_model, built, configured
 from tests.models.heterographs import academic
-from tests.models.test_models import built, configured
+from tests.training.minibatches import sampled
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order, through two layers and back
 
@@ -24,25 +24,30 @@ CASES = {
     "rgcn": {"name": "rgcn", "layers": 2, "layer_norm": True},
     "rgat": {"name": "rgat", "layers": 2, "residual": True},
     "han": {"name": "han", "metapaths": ("PAP", "PSP"), "layers": 2, "residual": True},
+    "gcn": {"name": "gcn", "layers": 2},
+    "gat": {"name": "gat", "layers": 2, "residual": True},
 }
 
 
-def sampled(graph, config, seeds):
-    """The minibatch problem and one batch of it as the model reads it."""
+def one_batch(graph, config, seeds):
+    """The execution, and one batch of it as the model reads it."""
     config = dataclasses.replace(
         config, sampling=dataclasses.replace(config.sampling, batch_size=len(seeds), fan_out="all")
     )
-    problem = plan_minibatches(graph, config)
-    buckets = fixed(problem.plan.bound_capacities({"paper": len(seeds)}))
-    blocks, _ = HostSampler(problem.sampled, problem.plan).sample({"paper": seeds}, 0, 0, buckets)
-    endpoints = tuple((draw.name, draw.source, draw.target) for draw in problem.plan.draws)
-    return problem, jax.device_put(SampledInputs(gather_features(problem.features, blocks), blocks, endpoints))
+    execution = sampled(graph, config)
+    sampling = execution.sampling
+    by_type = seeds_by_type(execution.task.requests(None, seeds, 0, 0), sampling)
+    buckets = fixed(sampling.plan.bound_capacities({name: len(ids) for name, ids in by_type.items()}))
+    blocks, _ = HostSampler(sampling.sampled, sampling.plan).sample(by_type, 0, 0, buckets)
+    blocks = with_edges(blocks) if sampling.compressed else blocks
+    inputs = SampledInputs(execution.features_of(blocks), blocks, sampling.endpoints, sampling.offsets)
+    return execution, jax.device_put(inputs)
 
 
 def on_rows(params, inputs):
     """The parameters with the batch's rows in place of the tables."""
-    tables = {name: take(table, inputs.blocks.nodes[name]) for name, table in tables_of(params).items()}
-    return with_tables(params, tables)
+    store = DeviceRows(tables_of(params))
+    return with_tables(params, {name: store.gather(name, inputs.ids(name)) for name in store.node_types})
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -55,8 +60,8 @@ def test_all_neighbours_give_the_full_batch(case, dropped):
     full, params = built(graph, config)
     # All papers in another order and a padding slot: HAN's semantic attention is a mean over the batch.
     seeds = np.append(np.random.default_rng(1).permutation(40), -1).astype(np.int32)
-    problem, inputs = sampled(graph, config, seeds)
-    structure, sampled_structure = (model_structure(config.model, each.spec) for each in (full, problem))
+    problem, inputs = one_batch(graph, config, seeds)
+    structure, sampled_structure = full.structure, problem.structure
     seed = jnp.uint32(9) if dropped else None
     weights = jnp.asarray(np.random.default_rng(2).normal(size=(40, 3)), jnp.float32)
 
@@ -79,8 +84,8 @@ def test_a_part_of_the_targets_gets_its_full_batch_rows(case):
     graph, config = academic(), configured(**CASES[case], dropout=0.3)
     full, params = built(graph, config)
     seeds = np.array([7, 39, 0, 12, -1, -1], np.int32)
-    problem, inputs = sampled(graph, config, seeds)
-    whole, structure = (model_structure(config.model, each.spec) for each in (full, problem))
+    problem, inputs = one_batch(graph, config, seeds)
+    whole, structure = full.structure, problem.structure
     seed = jnp.uint32(3)
     expected = jax.jit(lambda params: apply_model(whole, params, full.inputs, seed).logits)(params)
     found = jax.jit(lambda params: apply_model(structure, on_rows(params, inputs), inputs, seed).logits)(params)

@@ -44,10 +44,10 @@ logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
 import jax, pathlib, numpy as np
 pathlib.Path.glob = lambda self, pattern: iter(())  # as where no compiler was found
 from jhgnn import native
-from jhgnn.ops.neighbor_mean import choose, neighbor_mean
+from jhgnn.ops.neighbor_mean import OP, neighbor_mean
 from tests.ops.cases import GRAPHS
 graph = GRAPHS["bipartite"]
-print(choose(graph, width=8)[0], choose(graph, width=8)[1])
+print(*OP.choose(graph))
 try:
     neighbor_mean(graph.place(()), np.ones((37, 2), np.float32), implementation="native")
 except RuntimeError as error:

@@ -9,9 +9,9 @@ import pytest
 from flax import nnx
 from scipy import sparse
 
-from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.graph.sparse_features import VIEWS, SparseFeatures
 from jhgnn.nn.feature_projection import FeatureProjection, project_together
-from jhgnn.ops.sparse_matmul import IMPLEMENTATIONS
+from jhgnn.ops.sparse_matmul import OP
 from tests.ops import tolerances
 from tests.ops.cases import mean_size
 from tests.ops.tolerances import assert_close
@@ -48,7 +48,7 @@ def test_a_run_of_the_stack_has_no_scattered_gradient() -> None:
     assert "scatter" in primitives(["a", "c"])
 
 
-@pytest.mark.parametrize("kind", ["dense", *sorted(IMPLEMENTATIONS)])
+@pytest.mark.parametrize("kind", ["dense", *OP.names(SparseFeatures, "cpu")])
 @pytest.mark.parametrize("names", [(), ("b",), ("a", "b", "c", "d")])
 @pytest.mark.parametrize("groups", [{}, {("logits",): 2, ("more", "others"): 3}])
 def test_products_and_gradients_agree_with_float64(
@@ -56,7 +56,7 @@ def test_products_and_gradients_agree_with_float64(
 ) -> None:
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(9, 6)) * (rng.random((9, 6)) < 0.5)).astype(np.float32)
-    rows = jnp.asarray(x) if kind == "dense" else SparseFeatures.from_scipy(sparse.csr_array(x)).place()
+    rows = jnp.asarray(x) if kind == "dense" else SparseFeatures.from_scipy(sparse.csr_array(x)).place(VIEWS)
     own = projection()
     stack = own.stack(names) if names else None
     narrow = {name: width for group, width in groups.items() for name in group}

@@ -1,12 +1,17 @@
 """Semantic graphs that every implementation of every op has to get right, by name."""
 
 import ctypes
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pytest
 
 from jhgnn import native
+from jhgnn.graph.sampled import FrozenCounts, NeighborTable, SampledBlocks
 from jhgnn.graph.semantic_graph import VIEWS, SemanticGraph
+from jhgnn.ops.implementation import Op
+from jhgnn.sampling.compressed import with_edges
 
 
 def _random(num_sources: int, num_targets: int, num_edges: int, seed: int = 0) -> SemanticGraph:
@@ -56,9 +61,73 @@ HUBS = ("hub_in", "hub_out", "tiled")
 """Those with a vertex of thousands of edges, whose sums lose more digits."""
 
 
-def placed(graph: SemanticGraph) -> SemanticGraph:
-    """On the device, with all views, so that any implementation takes it."""
-    return graph.place(VIEWS)
+AS_TABLES = tuple(sorted(GRAPHS.keys() - {"tiled", "no_sources", "no_nodes"}))
+"""Those that a neighbour table can hold: not one of 25 million padded entries, nor one without a slot to point at."""
+
+
+class Way(NamedTuple):
+    """An implementation, the kind of graph that it is given, and the platform that it is traced for."""
+
+    name: str
+    takes: type = SemanticGraph
+    platform: str = "cpu"
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        return tuple(sorted(GRAPHS)) if self.takes is SemanticGraph else AS_TABLES
+
+
+def ways(op: Op) -> list[Way]:
+    """Every way to compute an op on the CPU."""
+    return [Way(each.name, each.takes) for each in op.implementations if each.runs_on("cpu")]
+
+
+def kernels(op: Op, platform: str) -> list[Way]:
+    """The ways by kernels of a platform's own."""
+    found = (each for each in op.implementations if each.platforms == (platform,))
+    return [Way(each.name, each.takes, platform) for each in found]
+
+
+SLOW_TO_COMPILE = (Way("bucketed", NeighborTable),)
+
+
+def of_each(found: list[Way]) -> Any:
+    """A test for each way, `way`; slow, where compiling takes seconds."""
+    return pytest.mark.parametrize(
+        "way",
+        [
+            pytest.param(
+                way,
+                id=f"{way.takes.__name__}-{way.name}",
+                marks=[pytest.mark.slow] if way in SLOW_TO_COMPILE else [],
+            )
+            for way in found
+        ],
+    )
+
+
+def on_each_graph(found: list[Way]) -> Any:
+    """A test for each way on each graph that it can be given, `way` and `name`."""
+    pairs = [(way, name) for way in found for name in way.graphs]
+    names = [f"{way.takes.__name__}-{way.name}-{name}" for way, name in pairs]
+    return pytest.mark.parametrize(("way", "name"), pairs, ids=names)
+
+
+def placed(graph: SemanticGraph, takes: type = SemanticGraph) -> Any:
+    """On the device, as that kind of graph with all views, so that any implementation of the kind takes it."""
+    return graph.place(VIEWS) if takes is SemanticGraph else jax.device_put(as_table(graph))
+
+
+def as_table(graph: SemanticGraph) -> NeighborTable:
+    """All of a graph's edges as a sampled table, whose global ids are the graph's own, on the host."""
+    counts = np.diff(graph.incoming.indptr).astype(np.int32)
+    senders = np.zeros((graph.num_targets, max(1, counts.max(initial=0))), np.int32)
+    senders[np.arange(senders.shape[1]) < counts[:, None]] = graph.incoming.indices
+    ids = (np.arange(count, dtype=np.int32) for count in (graph.num_sources, graph.num_targets))
+    table = NeighborTable(senders, counts, None, *ids, num_sources=graph.num_sources, name=graph.name)
+    capacities = (FrozenCounts.of({"target": graph.num_targets}), FrozenCounts.of({"source": graph.num_sources}))
+    none = np.zeros((2, 1), np.int32), np.zeros((), bool)
+    return with_edges(SampledBlocks({}, ({"all": table},), *none, capacities, ("target",))).hops[0]["all"]
 
 
 def relabelled(graph: SemanticGraph, sources: np.ndarray, targets: np.ndarray) -> SemanticGraph:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.random.counter_hash import edge_bits, keep_threshold
 from tests.ops.cases import edges_of
 
 

@@ -12,17 +12,20 @@ import pytest
 from hypothesis import strategies as st
 
 from jhgnn import native
+from jhgnn.graph import degree_buckets
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.neighbor_attention import IMPLEMENTATIONS, choose, neighbor_attention
+from jhgnn.ops.neighbor_attention import OP, neighbor_attention
 from jhgnn.ops.neighbor_attention.native import attention_row_size
+from jhgnn.runtime.platform import compiling_for
 from tests.ops import reference, tolerances
-from tests.ops.cases import GRAPHS, HUBS, is_tiled, mean_size, placed, relabelled
+from tests.ops.cases import GRAPHS, HUBS, Way, is_tiled, mean_size, of_each, on_each_graph, placed, relabelled, ways
 from tests.ops.tolerances import assert_close
 
 RESULTS = ("out", "d_z", "d_logit_src", "d_logit_dst")
 HEAD_WIDTHS = [(8, 8), (8, 64), (1, 64), (4, 16), (2, 32), (1, 1), (3, 5), (5, 3), (7, 1), (16, 4), (17, 3), (33, 2)]
 
-implementations = pytest.mark.parametrize("implementation", sorted(IMPLEMENTATIONS))
+WAYS = ways(OP)
 
 
 def inputs(
@@ -38,14 +41,14 @@ def inputs(
 
 @partial(jax.jit, static_argnames=("implementation", "slope", "rate"))
 def run(
-    graph: SemanticGraph, arrays: tuple, seed: Any, *, implementation: str, slope: float = 0.2, rate: float = 0.0
+    graph: Any, arrays: tuple, seed: Any, *, implementation: str, slope: float = 0.2, rate: float = 0.0
 ) -> tuple[jax.Array, ...]:
     *primals, cotangent = arrays
     out, vjp = jax.vjp(_op(graph, seed, implementation, slope, rate), *primals)
     return out, *vjp(cotangent)
 
 
-def _op(graph: SemanticGraph, seed: Any, implementation: str, slope: float, rate: float) -> Callable[..., jax.Array]:
+def _op(graph: Any, seed: Any, implementation: str, slope: float, rate: float) -> Callable[..., jax.Array]:
     return lambda z, src, dst: neighbor_attention(
         graph,
         z,
@@ -58,9 +61,11 @@ def _op(graph: SemanticGraph, seed: Any, implementation: str, slope: float, rate
     )
 
 
-def check(graph: SemanticGraph, arrays: tuple, implementation: str, tolerance: float, **options: Any) -> None:
+def check(graph: SemanticGraph, arrays: tuple, way: Way | str, tolerance: float, **options: Any) -> None:
+    way = Way(way) if isinstance(way, str) else way
     seed = np.uint32(options.pop("seed", 0))
-    actual = run(placed(graph), arrays, seed, implementation=implementation, **options)
+    with compiling_for(way.platform):
+        actual = run(placed(graph, way.takes), arrays, seed, implementation=way.name, **options)
     expected = reference.attention(graph, *arrays, seed=int(seed), **options)
     z, _, _, cotangent = arrays
     size = z.shape[-1] * mean_size(z) * mean_size(cotangent) / (1.0 - options.get("rate", 0.0))
@@ -69,12 +74,11 @@ def check(graph: SemanticGraph, arrays: tuple, implementation: str, tolerance: f
         assert_close(ours, exact, tolerance, max(size, mean_size(exact)), name)
 
 
-@implementations
-@pytest.mark.parametrize("name", sorted(GRAPHS))
-def test_agrees_with_float64(name: str, implementation: str) -> None:
+@on_each_graph(WAYS)
+def test_agrees_with_float64(name: str, way: Way) -> None:
     graph = GRAPHS[name]
     tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
-    check(graph, inputs(graph, 3, 5), implementation, tolerance, rate=0.4, seed=11)
+    check(graph, inputs(graph, 3, 5), way, tolerance, rate=0.4, seed=11)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.6])
@@ -92,76 +96,86 @@ def test_native_in_tiles_of_columns(heads: int, width: int, rate: float) -> None
     check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32_HUB, rate=rate, seed=5)
 
 
+@pytest.mark.parametrize("implementation", ["native", "bucketed"])
 @pytest.mark.parametrize("shift", [4.0, -4.0])
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (3, 5)])
-def test_native_gradient_of_receivers_does_not_cancel(heads: int, width: int, shift: float) -> None:
+def test_gradient_of_receivers_does_not_cancel(heads: int, width: int, shift: float, implementation: str) -> None:
     """Where nearly all of a receiver's logits have one sign, it is small beside the sums that it comes from."""
     graph = GRAPHS["dense"]
     z, src, dst, cotangent = inputs(graph, heads, width, scale=2.0)
     arrays = (z, src, (0.1 * dst + shift).astype(np.float32), cotangent)
-    ours = np.asarray(run(placed(graph), arrays, np.uint32(0), implementation="native")[3], np.float64)
+    ours = np.asarray(run(placed(graph), arrays, np.uint32(0), implementation=implementation)[3], np.float64)
     exact = reference.attention(graph, *arrays)[3]
     assert 1e-6 < np.abs(exact).max() < 0.2 * width
     np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("implementation", ["segment", "dense"])
+@pytest.mark.parametrize("implementation", ["segment", "dense", "bucketed"])
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 3)])
 def test_xla_covers_heads_and_width(heads: int, width: int, implementation: str) -> None:
     check(GRAPHS["dense"], inputs(GRAPHS["dense"], heads, width), implementation, tolerances.FLOAT32)
 
 
-@implementations
+@of_each(WAYS)
 @pytest.mark.parametrize(("heads", "width"), [(0, 3), (2, 0)])
-def test_no_heads_or_no_width_give_empty_results(heads: int, width: int, implementation: str) -> None:
+def test_no_heads_or_no_width_give_empty_results(heads: int, width: int, way: Way) -> None:
     graph = GRAPHS["bipartite"]
     z, src, dst, _ = map(jnp.asarray, inputs(graph, heads, width))
-    out = neighbor_attention(placed(graph), z, src, dst, implementation=implementation)
+    out = neighbor_attention(placed(graph, way.takes), z, src, dst, implementation=way.name)
     assert out.shape == (graph.num_targets, heads, width)
 
 
-@implementations
+@pytest.mark.parametrize("name", ["hub_in", "hub_out", "bipartite"])
+def test_bucketed_in_parts_and_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As graphs of millions of edges are, whose buckets are summed part by part and whose pieces go round."""
+    monkeypatch.setattr(degree_buckets, "PART_ENTRIES", 256)
+    monkeypatch.setattr(degree_buckets, "MOST_PIECES", 8)
+    graph = GRAPHS[name]
+    check(graph, inputs(graph, 2, 3), "bucketed", tolerances.FLOAT32_HUB, rate=0.4, seed=11)
+
+
+@of_each(WAYS)
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize("scale", [30.0, 1e4])
-def test_extreme_logits(scale: float, rate: float, implementation: str) -> None:
+def test_extreme_logits(scale: float, rate: float, way: Way) -> None:
     graph = GRAPHS["dense"]
     arrays = inputs(graph, 4, 3, scale=scale)
-    check(graph, arrays, implementation, tolerances.EXTREME, rate=rate)
+    check(graph, arrays, way, tolerances.EXTREME, rate=rate)
 
 
-@implementations
+@of_each(WAYS)
 @pytest.mark.parametrize("hub", ["hub_in", "hub_out"])
-def test_extreme_logits_at_a_hub(hub: str, implementation: str) -> None:
+def test_extreme_logits_at_a_hub(hub: str, way: Way) -> None:
     # One outlier far above all other sources: the targets that it does not reach are on the native safe path.
     graph = GRAPHS[hub]
     z, src, dst, cotangent = inputs(graph, 2, 3)
     src[-1] = 1e4
-    check(graph, (z, src, dst, cotangent), implementation, tolerances.EXTREME)
+    check(graph, (z, src, dst, cotangent), way, tolerances.EXTREME)
 
 
-@implementations
-def test_equal_logits_at_the_kink_take_the_upper_slope(implementation: str) -> None:
+@of_each(WAYS)
+def test_equal_logits_at_the_kink_take_the_upper_slope(way: Way) -> None:
     # Logits of exactly 0 where the factors differ: the sign must not depend on rounding.
     graph = GRAPHS["dense"]
     z, src, dst, cotangent = inputs(graph, 2, 3)
     src[::2], dst[::2] = 0.0, 0.0
-    check(graph, (z, src, dst, cotangent), implementation, tolerances.FLOAT32)
+    check(graph, (z, src, dst, cotangent), way, tolerances.FLOAT32)
 
 
-@implementations
+@of_each(WAYS)
 @pytest.mark.parametrize("slope", [0.0, 1.0])
-def test_slopes_at_the_ends(slope: float, implementation: str) -> None:
-    check(GRAPHS["dense"], inputs(GRAPHS["dense"], 2, 4), implementation, tolerances.FLOAT32, slope=slope)
+def test_slopes_at_the_ends(slope: float, way: Way) -> None:
+    check(GRAPHS["dense"], inputs(GRAPHS["dense"], 2, 4), way, tolerances.FLOAT32, slope=slope)
 
 
-@implementations
-def test_bfloat16_in_float32_sums(implementation: str) -> None:
+@of_each(WAYS)
+def test_bfloat16_in_float32_sums(way: Way) -> None:
     graph = GRAPHS["dense"]
     arrays = tuple(jnp.asarray(array, jnp.bfloat16) for array in inputs(graph, 4, 8))
-    check(graph, arrays, implementation, tolerances.BFLOAT16, rate=0.3)
+    check(graph, arrays, way, tolerances.BFLOAT16, rate=0.3)
 
 
-@pytest.mark.parametrize("implementation", ["segment", "dense"])
+@pytest.mark.parametrize("implementation", ["segment", "dense", "bucketed"])
 def test_float64_where_xla_computes(implementation: str) -> None:
     graph = GRAPHS["dense"]
     with jax.enable_x64(True):
@@ -199,22 +213,23 @@ def test_all_implementations_drop_the_same_edges() -> None:
     z, src, dst, _ = inputs(graph, 8, 37)
     z = np.broadcast_to(np.eye(37, dtype=np.float32)[:, None, :], z.shape)  # out[v, h, u] = weight of u -> v
     masks = {
-        name: np.asarray(
+        way: np.asarray(
             run(
-                placed(graph),
+                placed(graph, way.takes),
                 (z, src, dst, np.zeros((29, 8, 37), np.float32)),
                 np.uint32(3),
                 rate=0.5,
-                implementation=name,
+                implementation=way.name,
             )[0]
         )
         > 0
-        for name in IMPLEMENTATIONS
+        for way in WAYS
     }
-    share = masks["segment"].sum() / (np.asarray(placed(graph).adjacency) > 0).sum() / 8
+    exact = masks[Way("segment")]
+    share = exact.sum() / (np.asarray(placed(graph).adjacency) > 0).sum() / 8
     assert 0.45 < share < 0.55
-    for name, mask in masks.items():
-        np.testing.assert_array_equal(mask, masks["segment"], err_msg=name)
+    for way, mask in masks.items():
+        np.testing.assert_array_equal(mask, exact, err_msg=str(way))
 
 
 @pytest.mark.parametrize(
@@ -233,16 +248,16 @@ def test_jit_and_checkpoint_change_nothing(implementation: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@implementations
-def test_relabelling_permutes_the_outputs(implementation: str) -> None:
+@of_each(WAYS)
+def test_relabelling_permutes_the_outputs(way: Way) -> None:
     graph = GRAPHS["bipartite"]
     rng = np.random.default_rng(2)
     sources, targets = rng.permutation(graph.num_sources), rng.permutation(graph.num_targets)
     z, src, dst, cotangent = inputs(graph, 3, 4)
     moved = tuple(np.empty_like(array) for array in (z, src, dst, cotangent))
     moved[0][sources], moved[1][sources], moved[2][targets], moved[3][targets] = z, src, dst, cotangent
-    before = run(placed(graph), (z, src, dst, cotangent), np.uint32(0), implementation=implementation)
-    after = run(placed(relabelled(graph, sources, targets)), moved, np.uint32(0), implementation=implementation)
+    before = run(placed(graph, way.takes), (z, src, dst, cotangent), np.uint32(0), implementation=way.name)
+    after = run(placed(relabelled(graph, sources, targets), way.takes), moved, np.uint32(0), implementation=way.name)
     for name, a, b, order in zip(RESULTS, before, after, (targets, sources, sources, targets), strict=True):
         assert_close(np.asarray(b)[order], np.asarray(a, np.float64), tolerances.FLOAT32, 4.0, name)
 
@@ -274,11 +289,13 @@ def test_same_bits_on_each_run() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_choose_takes_native_on_cpu_and_density_elsewhere() -> None:
+def test_auto_takes_native_on_cpu_no_scatters_on_gpus_and_density_elsewhere() -> None:
     assert native.available()
-    assert choose(GRAPHS["bipartite"], heads=8, width=8, platform="cpu")[0] == "native"
-    assert choose(GRAPHS["dense"], heads=8, width=8, platform="gpu")[0] == "dense"
-    assert choose(GRAPHS["hub_in"], heads=8, width=8, platform="gpu")[0] in IMPLEMENTATIONS
+    assert OP.choose(GRAPHS["bipartite"]) == ("native", f"fused CPU kernel, {native.instruction_set()}")
+    assert OP.choose(GRAPHS["dense"], platform="cuda") == ("bucketed", "no scatters; not measured on this device")
+    assert OP.choose(NeighborTable, platform="cuda")[0] == "bucketed"
+    assert OP.choose(GRAPHS["dense"], platform="tpu")[0] == "dense"
+    assert OP.choose(GRAPHS["hub_in"], platform="tpu") == ("dense", "3342% dense on tpu")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +315,9 @@ def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
         neighbor_attention(placed(graph), **arguments)
 
 
-@pytest.mark.parametrize(("implementation", "view"), [("segment", "coo"), ("dense", "adjacency")])
+@pytest.mark.parametrize(
+    ("implementation", "view"), [("segment", "coo"), ("dense", "adjacency"), ("bucketed", "buckets")]
+)
 def test_a_graph_without_the_view_is_refused(implementation: str, view: str) -> None:
     graph = GRAPHS["bipartite"]
     z, src, dst, _ = map(jnp.asarray, inputs(graph, 2, 3))

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import hypothesis
 import jax
@@ -14,18 +15,24 @@ from hypothesis import strategies as st
 
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops import neighbor_max, neighbor_mean, neighbor_sum
+from jhgnn.runtime.platform import compiling_for
 from tests.ops import reference, tolerances
-from tests.ops.cases import GRAPHS, HUBS, is_tiled, mean_size, placed, relabelled
+from tests.ops.cases import GRAPHS, HUBS, Way, is_tiled, mean_size, on_each_graph, placed, relabelled, ways
 from tests.ops.tolerances import assert_close
 
 OPS = {
-    "mean": (neighbor_mean.neighbor_mean, reference.mean, neighbor_mean.IMPLEMENTATIONS),
-    "max": (neighbor_max.neighbor_max, reference.maximum, neighbor_max.IMPLEMENTATIONS),
+    "mean": (neighbor_mean.neighbor_mean, reference.mean, neighbor_mean.OP),
+    "max": (neighbor_max.neighbor_max, reference.maximum, neighbor_max.OP),
 }
-PAIRS = [(op, name) for op, (_, _, names) in OPS.items() for name in sorted(names)]
+PAIRS = [(op, way) for op, (_, _, own) in OPS.items() for way in ways(own)]
 WIDTHS = [1, 3, 7, 8, 15, 16, 17, 31, 64, 100, 128, 129, 300]
 
-ops = pytest.mark.parametrize(("op", "implementation"), PAIRS)
+
+def of_pairs(pairs: list[tuple[str, Way]]) -> Any:
+    return pytest.mark.parametrize(("op", "way"), pairs, ids=[f"{op}-{w.takes.__name__}-{w.name}" for op, w in pairs])
+
+
+ops = of_pairs(PAIRS)
 
 
 def inputs(graph: SemanticGraph, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -35,25 +42,30 @@ def inputs(graph: SemanticGraph, width: int, seed: int = 0) -> tuple[np.ndarray,
 
 
 @partial(jax.jit, static_argnums=(0,), static_argnames=("implementation",))
-def run(op: Callable, graph: SemanticGraph, *arrays: jax.Array, implementation: str) -> tuple[jax.Array, ...]:
+def run(op: Callable, graph: Any, *arrays: jax.Array, implementation: str) -> tuple[jax.Array, ...]:
     *primals, cotangent = arrays
     out, vjp = jax.vjp(lambda *primals: op(graph, *primals, implementation=implementation), *primals)
     return out, *vjp(cotangent)
 
 
-def check(op: str, graph: SemanticGraph, x: jax.Array, cotangent: jax.Array, name: str, tolerance: float) -> None:
+def check(op: str, graph: SemanticGraph, x: jax.Array, cotangent: jax.Array, way: Way | str, tolerance: float) -> None:
     function, exact, _ = OPS[op]
-    actual = run(function, placed(graph), x, cotangent, implementation=name)
+    way = Way(way) if isinstance(way, str) else way
+    with compiling_for(way.platform):
+        actual = run(function, placed(graph, way.takes), x, cotangent, implementation=way.name)
     for what, ours, expected in zip(("out", "d_x"), actual, exact(graph, x, cotangent), strict=True):
         assert ours.dtype == x.dtype
         assert_close(ours, expected, tolerance, mean_size(expected), what)
 
 
-@ops
-@pytest.mark.parametrize("name", sorted(GRAPHS))
-def test_agrees_with_float64(name: str, op: str, implementation: str) -> None:
+@pytest.mark.parametrize(
+    ("op", "way", "name"),
+    [(op, way, name) for op, way in PAIRS for name in way.graphs],
+    ids=[f"{op}-{way.takes.__name__}-{way.name}-{name}" for op, way in PAIRS for name in way.graphs],
+)
+def test_agrees_with_float64(name: str, op: str, way: Way) -> None:
     tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
-    check(op, GRAPHS[name], *inputs(GRAPHS[name], 6), implementation, tolerance)
+    check(op, GRAPHS[name], *inputs(GRAPHS[name], 6), way, tolerance)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -99,45 +111,45 @@ def test_native_rounding_does_not_grow_with_a_row(width: int) -> None:
 
 
 @ops
-def test_bfloat16_in_float32_sums_at_a_hub(op: str, implementation: str) -> None:
+def test_bfloat16_in_float32_sums_at_a_hub(op: str, way: Way) -> None:
     x, cotangent = (jnp.asarray(array, jnp.bfloat16) for array in inputs(GRAPHS["hub_out"], 4))
-    check(op, GRAPHS["hub_out"], x, cotangent, implementation, tolerances.BFLOAT16)
+    check(op, GRAPHS["hub_out"], x, cotangent, way, tolerances.BFLOAT16)
 
 
-@pytest.mark.parametrize(("op", "implementation"), [pair for pair in PAIRS if pair[1] != "native"])
-def test_float64_where_xla_computes(op: str, implementation: str) -> None:
+@of_pairs([pair for pair in PAIRS if pair[1].name != "native"])
+def test_float64_where_xla_computes(op: str, way: Way) -> None:
     with jax.enable_x64(True):
         x, cotangent = (jnp.asarray(array, jnp.float64) for array in inputs(GRAPHS["bipartite"], 3))
-        check(op, GRAPHS["bipartite"], x, cotangent, implementation, tolerances.FLOAT64)
+        check(op, GRAPHS["bipartite"], x, cotangent, way, tolerances.FLOAT64)
 
 
 @ops
-def test_relabelling_permutes_the_outputs(op: str, implementation: str) -> None:
+def test_relabelling_permutes_the_outputs(op: str, way: Way) -> None:
     graph = GRAPHS["bipartite"]
     rng = np.random.default_rng(2)
     sources, targets = rng.permutation(graph.num_sources), rng.permutation(graph.num_targets)
     x, cotangent = inputs(graph, 5)
     moved = np.empty_like(x), np.empty_like(cotangent)
     moved[0][sources], moved[1][targets] = x, cotangent
-    before = run(OPS[op][0], placed(graph), x, cotangent, implementation=implementation)
-    after = run(OPS[op][0], placed(relabelled(graph, sources, targets)), *moved, implementation=implementation)
+    moved_graph = placed(relabelled(graph, sources, targets), way.takes)
+    before = run(OPS[op][0], placed(graph, way.takes), x, cotangent, implementation=way.name)
+    after = run(OPS[op][0], moved_graph, *moved, implementation=way.name)
     for a, b, order in zip(before, after, (targets, sources), strict=True):
         assert_close(np.asarray(b)[order], np.asarray(a, np.float64), tolerances.FLOAT32, mean_size(np.asarray(a)), op)
 
 
-@pytest.mark.parametrize("implementation", sorted(neighbor_sum.IMPLEMENTATIONS))
-@pytest.mark.parametrize("name", sorted(GRAPHS))
-def test_weighted_sum_agrees_with_float64(name: str, implementation: str) -> None:
+@on_each_graph(ways(neighbor_sum.OP))
+def test_weighted_sum_agrees_with_float64(name: str, way: Way) -> None:
     graph = GRAPHS[name]
     x, cotangent = inputs(graph, 37)
     weights = np.random.default_rng(4).normal(size=graph.num_edges).astype(np.float32)
     op = neighbor_sum.neighbor_sum
     tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
-    actual = run(op, placed(graph), x, weights, cotangent, implementation=implementation)
+    actual = run(op, placed(graph), x, weights, cotangent, implementation=way.name)
     expected = reference.weighted_sum(graph, x, weights, cotangent)
     for what, ours, exact in zip(("out", "d_x", "d_weights"), actual, expected, strict=True):
         assert_close(ours, exact, tolerance, mean_size(exact), what)
-    actual = run(op, placed(graph), x, cotangent, implementation=implementation)
+    actual = run(op, placed(graph), x, cotangent, implementation=way.name)
     expected = reference.weighted_sum(graph, x, np.ones(graph.num_edges), cotangent)
     for what, ours, exact in zip(("out", "d_x"), actual, expected[:2], strict=True):
         assert_close(ours, exact, tolerance, mean_size(exact), f"unweighted {what}")

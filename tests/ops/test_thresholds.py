@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.ops_thresholds import IN_CODE, dense_from, thresholds_text
+from bench.ops.thresholds import IN_CODE, dense_from, thresholds_text
 
 
 def row(density: float, dense_ms: float, segment_ms: float, op: str = "neighbor_mean") -> dict:

@@ -16,7 +16,7 @@ from bench.parity.__main__ import PEERS_PYTHON, VARIANTS, reference, run_peer
 from bench.parity.agreement import worst
 from bench.parity.ours import write_problem
 from jhgnn.config import Config
-from jhgnn.recipe import override
+from jhgnn.config.recipe import override
 from tests.models.heterographs import academic
 
 TOLERANCE = 1e-5

@@ -5,15 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from jhgnn.config.recipe import override
 from jhgnn.errors import InputError
-from jhgnn.planning.budget import candidates, fastest_that_fits, within_budget
-from jhgnn.recipe import override
-from jhgnn.training.compile_counter import compilations
-from jhgnn.training.minibatch_problem import plan_minibatches
-from jhgnn.training.reporting import Say
+from jhgnn.planning.budget import candidate_of, candidates, fastest_that_fits, within_budget
+from jhgnn.runtime.compile_counter import compilations
+from jhgnn.runtime.console import Say
+from tests.executions import configured, whole
 from tests.models.heterographs import academic
-from tests.models.test_models import built, configured
-from tests.training.minibatches import recipe
+from tests.training.minibatches import recipe, sampled
 
 QUIET = Say(quiet=True)
 
@@ -22,13 +21,13 @@ QUIET = Say(quiet=True)
 def gat(compile_cache):
     config = configured(name="gat", hidden=16)
     config = override(config, {"kernels": {"attention": "segment"}}, where="test")
-    problem, _ = built(academic(papers=60), config)
-    return problem, config, candidates(problem, config)
+    execution = whole(academic(papers=60), config)
+    return execution, candidates(execution)
 
 
 @pytest.mark.slow
 def test_every_budget_gets_the_fastest_that_fits(gat):
-    _, _, found = gat
+    _, found = gat
     for budget in {each.needed_bytes for each in found}:
         chosen = fastest_that_fits(found, budget)
         assert chosen.needed_bytes <= budget
@@ -38,29 +37,35 @@ def test_every_budget_gets_the_fastest_that_fits(gat):
 
 @pytest.mark.slow
 def test_a_second_search_compiles_nothing_and_finds_the_same(gat):
-    problem, config, found = gat
+    execution, found = gat
     before = compilations()
-    assert candidates(problem, config) == found
+    assert candidates(execution) == found
     assert compilations() == before
 
 
 @pytest.mark.slow
 def test_the_recipe_takes_over_what_was_chosen(gat):
-    problem, config, found = gat
+    execution, found = gat
     least = min(found, key=lambda each: each.needed_bytes)
-    fitted = within_budget(problem, override(config, {"training": {"memory_budget": least.needed_bytes}}, "x"), QUIET)
+    fitted = within_budget(execution.with_training(memory_budget=least.needed_bytes), QUIET).config
     assert fitted.training.memory_budget == 0
     assert fitted.training.remat in [each.remat for each in found if each.needed_bytes <= least.needed_bytes]
-    assert within_budget(problem, config, QUIET) is config
+    assert within_budget(execution, QUIET) is execution
 
 
 @pytest.mark.slow
 def test_an_impossible_budget_names_the_least(gat):
-    problem, config, found = gat
+    execution, found = gat
     least = min(each.needed_bytes for each in found)
     with pytest.raises(InputError, match=f"the smallest possible one is {least} bytes") as caught:
-        within_budget(problem, override(config, {"training": {"memory_budget": least - 1}}, "x"), QUIET)
+        within_budget(execution.with_training(memory_budget=least - 1), QUIET)
     assert "a full batch cannot be cut" in str(caught.value)
+
+
+def test_programs_that_are_compiled_are_the_candidate_of_their_policy(compile_cache):
+    execution = whole(academic(), configured(name="rgcn")).with_training(remat="full")
+    found = {each.remat: each for each in candidates(execution)}
+    assert candidate_of(execution.compile()) == found["full"]
 
 
 @pytest.mark.slow
@@ -69,11 +74,9 @@ def test_mini_batches_are_cut_where_no_policy_is_enough(compile_cache):
     config = recipe("rgat", layers=1, hidden=64, attention_dropout=0.3, sampling=sampling)
     graph = academic(papers=800, authors=500)
     graph = dataclasses.replace(graph, splits={"train": np.arange(700), "test": np.arange(700, 800)})
-    problem = plan_minibatches(graph, config)
-    whole = candidates(problem, config)
-    least = min(each.needed_bytes for each in whole)
-    budget = override(config, {"training": {"memory_budget": least - 1}}, "x")
-    fitted = within_budget(problem, budget, QUIET)
-    assert fitted.training.micro_batches > 1
-    chosen = candidates(problem, dataclasses.replace(fitted))
-    assert any(each.remat == fitted.training.remat and each.needed_bytes < least for each in chosen)
+    execution = sampled(graph, config)
+    least = min(each.needed_bytes for each in candidates(execution))
+    fitted = within_budget(execution.with_training(memory_budget=least - 1), QUIET)
+    training = fitted.config.training
+    assert training.micro_batches > 1
+    assert any(each.remat == training.remat and each.needed_bytes < least for each in candidates(fitted))

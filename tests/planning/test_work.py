@@ -13,9 +13,8 @@ from jhgnn.planning.work import Work, work
 from jhgnn.profiling.costs import NATIVE
 from jhgnn.profiling.hlo import parse
 from jhgnn.profiling.kernels import CUSTOM_CALL_TYPES
-from jhgnn.training.problem import build_graphs, place
+from tests.executions import configured, whole
 from tests.models.heterographs import academic
-from tests.models.test_models import configured
 
 
 def of(function, *arguments) -> Work:
@@ -48,7 +47,7 @@ def test_native_kernels_are_work():
 
     config = configured(name="rgcn")
     graph = academic()
-    problem = place(graph, *build_graphs(graph, config), config)
+    problem = whole(graph, config)
     each = next(iter(problem.inputs.graphs.values()))
     found = of(lambda graph, x: neighbor_mean(graph, x, implementation="native"), each, jnp.ones((each.num_sources, 8)))
     assert found.native_flops >= each.num_edges * 8

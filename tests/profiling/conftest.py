@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jhgnn.config import Config
+from jhgnn.config.recipe import override
 from jhgnn.profiling.capture import Capture, capture
-from jhgnn.recipe import override
 
 STORED = Path(__file__).parent / "stored"
 

@@ -5,17 +5,20 @@ import json
 
 import pytest
 
-from jhgnn.errors import InputError
 from jhgnn.profiling.capture import capture
 from jhgnn.profiling.report import write_report
 from jhgnn.profiling.stages import analyse
 from tests.profiling.conftest import small_recipe
 
 
-def recipe(**sampling):
+def recipe(devices: int = 1, **sampling):
     config = small_recipe("rgcn")
     chosen = {"batch_size": 32, "fan_out": "3", **sampling}
-    return dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, **chosen))
+    return dataclasses.replace(
+        config,
+        sampling=dataclasses.replace(config.sampling, **chosen),
+        distributed=dataclasses.replace(config.distributed, devices=devices),
+    )
 
 
 def profiled(config, folder):
@@ -66,10 +69,23 @@ def test_sampling_in_the_program_is_a_stage(tmp_path):
     assert profile["host"]["parts"] == {}
 
 
-def test_what_cannot_be_profiled_is_one_line(tmp_path):
-    with pytest.raises(InputError, match=r"--barriers with sampling\.batch_size = 32"):
-        capture(recipe(), tmp_path, with_barriers=True, progress=False)
-    config = recipe()
-    config = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, devices=2))
-    with pytest.raises(InputError, match=r"distributed\.devices = 2"):
-        capture(config, tmp_path, progress=False)
+@pytest.mark.slow
+def test_a_step_of_two_devices_is_that_of_both(tmp_path):
+    config = recipe(2, side="host", prefetch_threads=0)
+    profile = profiled(config, tmp_path / "two")
+    check(profile)
+    alone = profiled(recipe(1, side="host", prefetch_threads=0), tmp_path / "one")
+    assert (profile["run"]["devices"], alone["run"]["devices"]) == (2, 1)
+    stages = {row["stage"] for row in profile["stages"]}
+    assert "SYNC" in stages
+    update = [sum(row["executions"] for row in each["stages"] if row["stage"] == "PU") for each in (profile, alone)]
+    assert update[0] > 1.5 * update[1]  # each device updates
+
+
+@pytest.mark.slow
+def test_barriers_part_the_stages_of_sampled_steps_too(tmp_path):
+    config = recipe(side="host", prefetch_threads=0)
+    capture(config, tmp_path, warm_up=1, steps=3, with_barriers=True, progress=False)
+    profile = analyse(tmp_path)
+    check(profile)
+    assert profile["barriers"] is not None

@@ -9,7 +9,7 @@ from jhgnn.sampling.device import sample_on_device
 
 NUM_NODES = {"paper": 300, "author": 200, "topic": 50, "venue": 4}
 
-sample_jit = jax.jit(sample_on_device, static_argnums=(0, 1), static_argnames="deduplicate")
+sample_jit = jax.jit(sample_on_device, static_argnums=(0, 1))
 
 
 def make_graph(seed: int = 0, num_nodes: dict[str, int] = NUM_NODES, density: float = 1.0) -> HeteroGraph:

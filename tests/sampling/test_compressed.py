@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from jhgnn import native
 from jhgnn.graph.sampled import FrozenCounts, NeighborTable, SampledBlocks
-from jhgnn.ops.neighbor_attention import fanout as fanout_attention
-from jhgnn.ops.neighbor_mean import fanout as fanout_mean
+from jhgnn.ops.neighbor_attention import neighbor_attention
+from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.sampling.compressed import with_edges
 
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}  # float32 sums in another order
@@ -73,15 +73,22 @@ def test_native_ops_on_edges_equal_those_on_the_table_gradients_included(op):
     rate = 0.4 if op == "dropped attention" else 0.0
     z, src, dst = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((70, 2, 8), (70, 2), (40, 2)))
 
-    def run(table, z, src, dst):
+    def run(implementation, z, src, dst):
         if op == "mean":
-            return fanout_mean.neighbor_mean(table, z.reshape(70, -1))
-        return fanout_attention.neighbor_attention(table, z, src, dst, jnp.uint32(9), 0.2, rate)
+            return neighbor_mean(table, z.reshape(70, -1), implementation=implementation)
+        return neighbor_attention(
+            table, z, src, dst, dropout_rate=rate, dropout_seed=jnp.uint32(9), implementation=implementation
+        )
 
-    plain, fast = dataclasses.replace(table, edges=None), table
-    np.testing.assert_allclose(run(fast, z, src, dst), run(plain, z, src, dst), **TOLERANCE)
+    np.testing.assert_allclose(run("native", z, src, dst), run("fanout", z, src, dst), **TOLERANCE)
     gradients = [
         jax.grad(lambda *x, each=each: jnp.sin(run(each, *x)).sum(), argnums=(0, 1, 2))(z, src, dst)
-        for each in (plain, fast)
+        for each in ("fanout", "native")
     ]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **TOLERANCE), *gradients)
+
+
+def test_a_table_without_its_edges_is_refused_by_native():
+    table = blocks_of(5, 4, 6, 7).hops[0]["r"]
+    with pytest.raises(ValueError, match="'r' was made without its 'edges' view"):
+        neighbor_mean(table, jnp.ones((7, 2)), implementation="native")

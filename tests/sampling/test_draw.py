@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from jhgnn.counter_hash import mix
 from jhgnn.graph.schema import Metapath, Relation
+from jhgnn.random.counter_hash import mix
 from jhgnn.sampling.draw import neighbor_offsets, relation_key, stream_keys, uniform_below, vertex_keys
 from jhgnn.sampling.native import native_offsets
 

@@ -8,9 +8,9 @@ import pytest
 from jhgnn.graph.sampled import NeighborTable, SampledBlocks
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops import neighbor_attention, neighbor_mean, neighbor_table
-from jhgnn.ops.neighbor_attention import fanout as fanout_attention
-from jhgnn.ops.neighbor_mean import fanout as fanout_mean
+from jhgnn.ops import neighbor_table
+from jhgnn.ops.neighbor_attention import neighbor_attention
+from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.sampling.capacities import fixed
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import fan_out_plan
@@ -31,6 +31,17 @@ def blocks(graph, seeds) -> SampledBlocks:
     plan = fan_out_plan(graph, {"cites": -1}, 1)
     sampled, _ = HostSampler(graph, plan).sample(seeds, 0, 0, fixed(plan.bound_capacities({"paper": 10})))
     return jax.device_put(sampled)
+
+
+def sampled_mean(table: NeighborTable, x: jax.Array) -> jax.Array:
+    return neighbor_mean(table, x, implementation="fanout")
+
+
+def sampled_attention(
+    table: NeighborTable, *arrays: jax.Array, seed: jax.Array | None = None, rate: float = 0.0
+) -> jax.Array:
+    seed = jnp.uint32(0) if seed is None else seed
+    return neighbor_attention(table, *arrays, dropout_rate=rate, dropout_seed=seed, implementation="fanout")
 
 
 def table_of(blocks: SampledBlocks) -> NeighborTable:
@@ -54,11 +65,11 @@ def test_mean_of_all_neighbours_is_the_full_graphs(full, blocks, seeds) -> None:
     x = inputs()[0].reshape(300, -1)
 
     def sampled(x):
-        out = fanout_mean.neighbor_mean(table_of(blocks), rows(x, blocks.nodes["paper"]))
+        out = sampled_mean(table_of(blocks), rows(x, blocks.nodes["paper"]))
         return out, jnp.sum(jnp.sin(out))
 
     def reference(x):
-        out = rows(neighbor_mean.neighbor_mean(full, x, implementation="segment"), blocks.frontier(0, "paper"))
+        out = rows(neighbor_mean(full, x, implementation="segment"), blocks.frontier(0, "paper"))
         out = jnp.where((blocks.frontier(0, "paper") < 0)[:, None], 0.0, out)
         return out, jnp.sum(jnp.sin(out))
 
@@ -72,21 +83,18 @@ def test_attention_over_all_neighbours_is_the_full_graphs(full, blocks, scale: f
     seed = jnp.uint32(77)
 
     def sampled(z, src, dst):
-        out = fanout_attention.neighbor_attention(
+        out = sampled_attention(
             table_of(blocks),
             rows(z, blocks.nodes["paper"]),
             rows(src, blocks.nodes["paper"]),
             rows(dst, blocks.frontier(0, "paper")),
-            seed,
-            0.2,
-            rate,
+            seed=seed,
+            rate=rate,
         )
         return out, jnp.sum(jnp.sin(out))
 
     def reference(z, src, dst):
-        out = neighbor_attention.neighbor_attention(
-            full, z, src, dst, dropout_rate=rate, dropout_seed=seed, implementation="segment"
-        )
+        out = neighbor_attention(full, z, src, dst, dropout_rate=rate, dropout_seed=seed, implementation="segment")
         ids = blocks.frontier(0, "paper")
         out = jnp.where((ids < 0)[:, None, None], 0.0, rows(out, ids))
         return out, jnp.sum(jnp.sin(out))
@@ -114,7 +122,7 @@ def test_attention_against_float64(blocks) -> None:
             exps = np.exp(np.where(logits > 0, logits, 0.2 * logits))
             expected[target] = np.einsum("kh,khd->hd", exps / exps.sum(axis=0), z[senders])
     arguments = (jnp.asarray(a, jnp.float32) for a in (z, src, dst))
-    out = fanout_attention.neighbor_attention(table_of(blocks), *arguments, jnp.uint32(0), 0.2, 0.0)
+    out = sampled_attention(table_of(blocks), *arguments)
     np.testing.assert_allclose(out, expected, **TOLERANCE)
 
 
@@ -122,17 +130,13 @@ def test_bfloat16_is_summed_in_float32(blocks) -> None:
     z, src, dst = (rows(a, blocks.nodes["paper"]).astype(jnp.bfloat16) for a in inputs())
     table = table_of(blocks)
     arguments = z, src, dst[: table.num_targets]
-    out = fanout_attention.neighbor_attention(table, *arguments, jnp.uint32(0), 0.2, 0.0)
-    exact = fanout_attention.neighbor_attention(
-        table, *(a.astype(jnp.float32) for a in arguments), jnp.uint32(0), 0.2, 0.0
-    )
+    out = sampled_attention(table, *arguments)
+    exact = sampled_attention(table, *(a.astype(jnp.float32) for a in arguments))
     assert out.dtype == jnp.bfloat16
     np.testing.assert_array_equal(out, exact.astype(jnp.bfloat16))
-    mean = fanout_mean.neighbor_mean(table, z[:, 0])
+    mean = sampled_mean(table, z[:, 0])
     assert mean.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(
-        mean, fanout_mean.neighbor_mean(table, z[:, 0].astype(jnp.float32)).astype(jnp.bfloat16)
-    )
+    np.testing.assert_array_equal(mean, sampled_mean(table, z[:, 0].astype(jnp.float32)).astype(jnp.bfloat16))
 
 
 @pytest.mark.parametrize("heads", [(), (HEADS,)])
@@ -159,7 +163,7 @@ def test_training_keeps_no_messages(blocks) -> None:
     z = jnp.tile(z, (1, 1, 64))
 
     def attention(z, src, dst):
-        return fanout_attention.neighbor_attention(table, z, src, dst[: table.num_targets], jnp.uint32(0), 0.2, 0.0)
+        return sampled_attention(table, z, src, dst[: table.num_targets])
 
     _, pull = jax.vjp(attention, z, src, dst)
     kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pull))
@@ -169,10 +173,10 @@ def test_training_keeps_no_messages(blocks) -> None:
 def test_shapes_and_missing_ids_are_refused(blocks) -> None:
     table, (z, src, dst) = table_of(blocks), inputs()
     with pytest.raises(ValueError, match=r"need \["):
-        fanout_mean.neighbor_mean(table, z[:5, 0])
+        sampled_mean(table, z[:5, 0])
     with pytest.raises(ValueError, match="need \\[sources, heads, width\\]"):
-        fanout_attention.neighbor_attention(table, z, src, dst, jnp.uint32(0), 0.2, 0.0)
+        sampled_attention(table, z, src, dst)
     bare = blocks.hops[0][str(CITES)]
     arguments = (rows(a, blocks.nodes["paper"]) for a in (z, src))
     with pytest.raises(ValueError, match="take the table from SampledBlocks"):
-        fanout_attention.neighbor_attention(bare, *arguments, dst[:10], jnp.uint32(0), 0.2, 0.5)
+        sampled_attention(bare, *arguments, dst[:10], rate=0.5)

@@ -83,7 +83,7 @@ def test_shuffle_is_uniform_over_positions() -> None:
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_failure_arrives_in_its_turn_with_its_cause(made, threads: int) -> None:
-    def gather(blocks):
+    def gather(blocks, ids, step):
         if (blocks.frontier(0, "paper") >= 0).sum() == 4:  # the last batch of the epoch
             raise KeyError("no such feature")
 
@@ -96,7 +96,7 @@ def test_a_failure_arrives_in_its_turn_with_its_cause(made, threads: int) -> Non
 
 
 def test_stopping_early_ends_the_threads(made) -> None:
-    def slow(blocks):
+    def slow(blocks, ids, step):
         time.sleep(0.01)
 
     for batch in Loader(*made, prefetch=Prefetch(3, 6), gather=slow).iterate():
@@ -118,7 +118,7 @@ def test_depth_and_memory_bound_what_is_ahead(made) -> None:
     def most_ahead(prefetch: Prefetch) -> int:
         prepared: list[int] = []
         ahead = []
-        loader = Loader(*made, prefetch=prefetch, gather=lambda blocks: prepared.append(1))
+        loader = Loader(*made, prefetch=prefetch, gather=lambda *_: prepared.append(1))
         for taken, _ in enumerate(loader.iterate(stop=Cursor(2)), start=1):
             time.sleep(0.005)
             ahead.append(len(prepared) - taken)
@@ -134,7 +134,7 @@ def test_gathering_and_transfer_run_on_the_host_threads(graph, made) -> None:
     features = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
     names = set()
 
-    def gather(blocks):
+    def gather(blocks, ids, step):
         names.add(threading.current_thread().name.split("_")[0])
         return gather_rows(features, blocks.nodes["paper"])
 

@@ -97,24 +97,6 @@ def test_host_equals_the_reference_on_any_graph(graph_seed, density, fan_out, ba
                 assert tables[draw.name].num_neighbors.max(initial=0) <= draw.fan_outs[hop]
 
 
-@pytest.mark.parametrize("name", ["number", "walks"])
-def test_without_deduplication_the_draws_are_the_same(name: str, graph, seeds) -> None:
-    plan = PLANS[name](graph)
-    capacities = plan.product_capacities({"paper": len(seeds["paper"])})
-    edges = device_edges(graph, plan)
-    blocks = sample_jit(plan, capacities, edges, seeds, np.uint32(1), np.uint32(2), deduplicate=False)
-    rows = reference.frontiers(graph, plan, seeds, 1, 2)
-    for hop in range(plan.num_hops):
-        for draw in plan.draws_at(hop):
-            table = blocks.table(hop, draw.name, draw.source, draw.target)
-            ids, senders, counts = (np.asarray(a) for a in (table.sender_ids, table.senders, table.num_neighbors))
-            used = senders[np.asarray(table.mask)]
-            assert len(np.unique(used)) == len(used)
-            for row, vertex in enumerate(np.asarray(table.receiver_ids)):
-                expected = [] if vertex == PADDING else rows[hop][0][draw.name][int(vertex)]
-                assert ids[senders[row, : counts[row]]].tolist() == [sender for sender, _ in expected]
-
-
 def test_threads_and_repeats_do_not_change_a_batch(graph, seeds) -> None:
     plan = PLANS["number"](graph)
     many = {"paper": np.arange(300, dtype=np.int32)[::-1].copy()}

@@ -12,8 +12,8 @@ import pytest
 
 from jhgnn.config import DistributedConfig
 from jhgnn.errors import InputError
-from jhgnn.training import processes
-from tests.training.test_processes import ROOT, SMALL, environment, finish
+from jhgnn.runtime import processes
+from tests.runtime.test_processes import ROOT, SMALL, environment, finish
 
 SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LAST_PORTS = 65535 - 2**12 + 1  # where JAX looks for the coordinator, by the number of the job

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from jhgnn.config import Config
+from jhgnn.config.recipe import override
 from jhgnn.errors import InputError
-from jhgnn.recipe import override
-from jhgnn.training.minibatch_problem import plan_minibatches
-from jhgnn.training.minibatch_programs import lay_out
 from tests.models.heterographs import academic
-from tests.training.minibatches import compiled, recipe, steps
+from tests.training.minibatches import compiled, recipe, sampled, steps
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 """Float32 sums in another order, after 3 updates of plain gradient descent."""
@@ -34,21 +32,21 @@ def in_parts(config: Config, parts: int) -> Config:
 def test_parts_train_as_the_whole_batch(name, options, devices, parts):
     hops = {"sampling": {"fan_out": "3,2"}} if options else {}
     graph, config = academic(), recipe(name, training={"optimizer": "sgd"}, **hops, **options)
-    expected, reports = steps(*compiled(graph, config, devices), config, 3)
+    expected, reports = steps(compiled(graph, config, devices), 3)
     own = in_parts(config, parts)
-    found, own_reports = steps(*compiled(graph, own, devices), own, 3)
+    found, own_reports = steps(compiled(graph, own, devices), 3)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **CLOSE), found.params, expected.params)
     np.testing.assert_allclose([r.loss for r in own_reports], [r.loss for r in reports], rtol=1e-5)
-    assert [int(r.num_targets) for r in own_reports] == [8, 8, 4]
+    assert [int(r.num_examples) for r in own_reports] == [8, 8, 4]
 
 
 @pytest.mark.slow
 def test_parts_that_the_device_samples_and_recomputes_are_those_of_the_host():
     graph, config = academic(), recipe("rgcn", training={"optimizer": "sgd"})
-    expected, _ = steps(*compiled(graph, config), config, 3)
+    expected, _ = steps(compiled(graph, config), 3)
     own = in_parts(dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, side="device")), 2)
     own = dataclasses.replace(own, training=dataclasses.replace(own.training, remat="stage"))
-    found, _ = steps(*compiled(graph, own), own, 3)
+    found, _ = steps(compiled(graph, own), 3)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **CLOSE), found.params, expected.params)
 
 
@@ -69,9 +67,8 @@ def test_settings_that_contradict_are_one_line(tables, message):
 
 def test_a_batch_divides_over_devices_and_parts():
     config = in_parts(recipe("rgcn"), 8)
-    config = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, devices=2))
     with pytest.raises(InputError, match="does not divide over 2 devices of 8 micro-batches"):
-        lay_out(plan_minibatches(academic(), config), config)
+        sampled(academic(), config, devices=2)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Mini-batch runs that fail say where, and keep the state before; kernels that samples cannot run are refused."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -38,8 +40,14 @@ def test_a_loss_that_is_not_finite_names_batch_stage_and_tensor(model, side, tmp
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--kernels.mean", "dense"), "kernels.mean = 'dense' works on the whole graph"),
-        (("--kernels.mean", "segment"), "kernels.mean = 'segment' works on the whole graph"),
+        (
+            ("--kernels.mean", "dense"),
+            "kernels.mean = 'dense': neighbor_mean has no implementation 'dense' for sampled",
+        ),
+        (
+            ("--kernels.mean", "segment"),
+            "'segment' for sampled neighbours; choose of 'bucketed'",
+        ),
         (("--kernels.attention", "native"), "kernels.attention = 'native': 'rgcn' aggregates by kernels.mean"),
         (("--kernels.mean", "native", "--sampling.side", "device"), "on blocks that the host samples"),
     ],
@@ -58,11 +66,13 @@ def test_kernels_that_samples_cannot_run_are_one_line(more, message, tmp_path, a
 )
 def test_the_kernel_that_is_named_runs_and_gives_what_tables_give(model, op):
     found = {}
-    for side in ("host", "device"):
+    for side, named in (("host", "native"), ("device", "fanout"), ("device", "bucketed")):
+        kernels = {"mean" if model == "rgcn" else "attention": named}
         config = recipe(model, sampling={"side": side}, training={"optimizer": "sgd"})
-        problem, programs = compiled(academic(), config)
-        assert problem.compressed == (side == "host")
-        names = {choice.implementation for choice in problem.choices if choice.op == op}
-        assert names == {"native" if side == "host" else "fanout"}
-        found[side] = steps(problem, programs, config, 5)[0].params
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *found.values())
+        config = dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, **kernels))
+        programs = compiled(academic(), config)
+        assert programs.execution.sampling.compressed == (side == "host")
+        assert {choice.implementation for choice in programs.execution.choices if choice.op == op} == {named}
+        found[named] = steps(programs, 5)[0].params
+    for named in ("fanout", "bucketed"):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found["native"], found[named])

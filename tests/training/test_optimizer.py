@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from jhgnn.config import TrainingConfig
-from jhgnn.training.optimizer import apply_gradients, make_optimizer, make_schedule
+from jhgnn.training.optimizer import apply_gradients, clipped, make_optimizer, make_schedule
 
 
 def test_coupled_adam_is_pytorchs():
@@ -60,7 +60,9 @@ def test_every_optimizer_descends_and_clips(name):
     x = jnp.asarray([3.0, -4.0])
     state = optimizer.init(x)
     for _ in range(200):
-        updates, state = optimizer.update(2e6 * x, state, x)
+        gradient = 2e6 * x
+        gradient = clipped(gradient, optax.tree.norm(gradient), config.gradient_clip)
+        updates, state = optimizer.update(gradient, state, x)
         x = x + updates
     assert float(jnp.abs(x).max()) < 1.0
 
@@ -96,3 +98,12 @@ def test_an_update_is_optaxs_and_one_that_is_not_valid_changes_nothing(name):
             updates, reference_state = reference.update(wide, reference_state, expected)
             expected = optax.apply_updates(expected, updates)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), params, expected)
+
+
+def test_gradients_are_clipped_to_their_norm_and_small_ones_are_not():
+    gradients = {"a": jnp.asarray([3.0]), "b": jnp.asarray([[4.0]])}
+    norm = optax.tree.norm(gradients)
+    expected, _ = optax.clip_by_global_norm(2.0).update(gradients, optax.EmptyState())
+    jax.tree.map(np.testing.assert_array_equal, clipped(gradients, norm, 2.0), expected)
+    jax.tree.map(np.testing.assert_array_equal, clipped(gradients, norm, 6.0), gradients)
+    assert clipped(gradients, norm, 0.0) is gradients

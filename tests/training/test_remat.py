@@ -7,20 +7,18 @@ import jax
 import numpy as np
 import pytest
 
-from jhgnn import native, remat_text
+from jhgnn import native
 from jhgnn.config import Config
+from jhgnn.config.recipe import override
+from jhgnn.config.remat import POLICIES
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.recompute import compile_with_barriers
-from jhgnn.recipe import override
-from jhgnn.training.objective import mean_loss
-from jhgnn.training.state import model_structure
-from jhgnn.training.step import apply_model
+from tests.executions import built, configured, loss_of
 from tests.models.heterographs import academic
-from tests.models.test_models import built, configured
 from tests.training.minibatches import compiled, recipe, steps
 
-ON_THE_CPU = [policy for policy in remat_text.POLICIES if policy != "offload"]
+ON_THE_CPU = [policy for policy in POLICIES if policy != "offload"]
 LISTS = ["fp_out", "na_weights", "na_rows,sf_out", "fp_out,na_scores,na_stats,na_out"]
 ULPS = 2e-6
 """Relative; of float32 sums of some dozens of terms, which the compiler may fuse in another order."""
@@ -28,13 +26,11 @@ ULPS = 2e-6
 
 def compiled_gradient(problem, config: Config, params):
     """Loss and gradient of one step, dropout on."""
-    structure = model_structure(config.model, problem.spec)
 
-    def objective(params, inputs, labels, ids):
-        output = apply_model(structure, params, inputs, jax.numpy.uint32(7), config.training.remat)
-        return mean_loss(output.logits[ids], labels[ids])
+    def objective(params, inputs, ids):
+        return loss_of(problem, params, inputs, ids, jax.numpy.uint32(7), config.training.remat)
 
-    arguments = (params, problem.inputs, problem.labels, problem.splits["train"])
+    arguments = (params, problem.inputs, problem.task.splits["train"])
     return compile_with_barriers(jax.jit(jax.value_and_grad(objective)).lower(*arguments)), arguments
 
 
@@ -178,10 +174,10 @@ def test_every_model_with_every_implementation(name, implementation):
 @pytest.mark.parametrize("name", ["han", "rgcn", "rgat"])
 def test_mini_batches_on_two_devices_train_the_same(name):
     graph, config = academic(), recipe(name, training={"optimizer": "sgd"})
-    expected, _ = steps(*compiled(graph, config, devices=2), config, 3)
+    expected, _ = steps(compiled(graph, config, devices=2), 3)
     for policy in ON_THE_CPU[1:]:
         own = dataclasses.replace(config, training=dataclasses.replace(config.training, remat=policy))
-        found, _ = steps(*compiled(graph, own, devices=2), own, 3)
+        found, _ = steps(compiled(graph, own, devices=2), 3)
         assert_close(found.params, expected.params)
 
 

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from jhgnn import native
+from jhgnn.config.recipe import override
 from jhgnn.errors import InputError
-from jhgnn.models.inputs import FieldInputs, GraphInputs
-from jhgnn.recipe import override
-from jhgnn.training.objective import mean_loss
-from jhgnn.training.problem import build_graphs, place
-from jhgnn.training.state import model_structure
-from jhgnn.training.step import apply_model
+from jhgnn.models import find
+from jhgnn.nn.inputs import FieldInputs, GraphInputs
+from jhgnn.training.checks import check
+from tests.executions import built, configured, loss_of, whole
 from tests.models.heterographs import academic
-from tests.models.test_models import built, configured
 
 CASES = {
     "rgcn": {"name": "rgcn", "layers": 2},
@@ -59,14 +57,13 @@ def test_loss_and_gradients_are_those_of_the_whole_graph_with_dropout(case, impl
     for rows in ("all", "needed"):
         chosen = with_rows(config, rows, attention=implementation, mean=implementation)
         problem, params = built(graph, chosen)
-        assert problem.rows[0] == rows
-        assert isinstance(problem.step_inputs, FieldInputs if rows == "needed" else GraphInputs)
-        structure = model_structure(chosen.model, problem.spec)
+        assert problem.rows_computed[0] == rows
+        assert isinstance(problem.resident.inputs, FieldInputs if rows == "needed" else GraphInputs)
 
-        def loss(params, inputs, labels, ids, structure=structure):
-            return mean_loss(apply_model(structure, params, inputs, jnp.uint32(5), ids=ids).logits, labels[ids])
+        def loss(params, inputs, ids, problem=problem):
+            return loss_of(problem, params, inputs, ids, jnp.uint32(5))
 
-        found[rows] = jax.jit(jax.value_and_grad(loss))(params, *problem.step_arguments)
+        found[rows] = jax.jit(jax.value_and_grad(loss))(params, problem.resident.inputs, problem.task.splits["train"])
     np.testing.assert_allclose(found["needed"][0], found["all"][0], rtol=1e-6)
     largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(found["all"][1]))
     jax.tree.map(
@@ -83,44 +80,47 @@ def test_a_type_that_no_training_node_reaches_is_left_out():
     for name in ("rgcn", "rgat"):
         config = with_rows(configured(name=name, layers=1), "needed")
         problem, params = built(graph, config)
-        assert set(problem.step_inputs.features) == {"paper"}
-        assert problem.step_inputs.counts[1].as_dict() == {"paper": 1, "subject": 1}
-        structure = model_structure(config.model, problem.spec)
-        logits = jax.jit(lambda inputs, ids, of=structure, at=params: apply_model(of, at, inputs, ids=ids).logits)
-        ids = problem.splits["train"]
-        found, expected = (logits(inputs, ids) for inputs in (problem.step_inputs, problem.inputs))
+        field, ids = problem.resident.inputs, problem.task.splits["train"]
+        assert set(field.features) == {"paper"}
+        assert field.counts[1].as_dict() == {"paper": 1, "subject": 1}
+        loss = jax.jit(lambda inputs, ids, of=problem, at=params: loss_of(of, at, inputs, ids))
+        found, expected = (loss(inputs, ids) for inputs in (field, problem.inputs))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_auto_takes_the_field_where_it_is_small():
     config = configured(name="rgcn", layers=1)
-    assert built(few_train(2), config)[0].rows[0] == "needed"
+    assert whole(few_train(2), config).rows_computed[0] == "needed"
     everyone = dataclasses.replace(academic(), splits={"train": np.arange(40, dtype=np.int32)})
-    problem, _ = built(everyone, config)
-    assert problem.rows == ("all", "training nodes reach 99% of the layers' rows and edges")  # an author is isolated
-    assert problem.step_inputs is problem.inputs
+    problem = whole(everyone, config)
+    assert problem.rows_computed == (
+        "all",
+        "training nodes reach 99% of the layers' rows and edges",
+    )  # an author is isolated
+    assert problem.resident.inputs is problem.inputs
 
 
 @pytest.mark.parametrize("name", ["han", "gcn", "gat"])
 def test_auto_computes_all_rows_for_models_that_read_them(name):
     metapaths = {"metapaths": ("PAP",)} if name == "han" else {}
-    assert built(few_train(2), configured(name=name, **metapaths))[0].rows == ("all", f"{name} computes all rows")
+    computed = whole(few_train(2), configured(name=name, **metapaths)).rows_computed
+    assert computed == ("all", f"{name} computes all rows")
 
 
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"model": {"name": "han"}}, "HAN's semantic attention averages over all targets: use 'all'"),
+        ({"model": {"name": "han"}}, "its fusion averages over all targets: use 'all'"),
         ({"model": {"name": "gcn"}}, "'gcn' is a control: use 'all'"),
         ({"model": {"name": "rgcn"}, "sampling": {"batch_size": 8}}, "leave it out for mini-batches and links"),
     ],
 )
 def test_what_cannot_be_is_refused(tables, message):
+    config = override(configured(), tables | {"training": {"rows": "needed"}}, where="test")
     with pytest.raises(InputError, match=message):
-        override(configured(), tables | {"training": {"rows": "needed"}}, where="test")
+        check(config, find(config.model.name))
 
 
 def test_named_all_is_obeyed():
     graph, config = few_train(2), with_rows(configured(name="rgat", layers=1), "all")
-    problem = place(graph, *build_graphs(graph, config), config)
-    assert problem.rows == ("all", "named by training.rows")
+    assert whole(graph, config).rows_computed == ("all", "named by training.rows")

@@ -6,8 +6,8 @@ Peak memory is a few `[tile, num_sources]` arrays, not `[num_targets, num_source
 import jax
 import jax.numpy as jnp
 
-from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.random.counter_hash import edge_bits, keep_threshold
 
 TILE_ELEMENTS = 1 << 20
 """Elements of one `[tile, num_sources]` block: 4 MiB in float32, so that a block's few arrays stay in cache."""

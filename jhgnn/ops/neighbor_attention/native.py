@@ -4,6 +4,7 @@
 the sign of less weight, and three numbers a target and head: memory grows with vertices, not edges.
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -12,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from jhgnn.counter_hash import keep_threshold
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
-from jhgnn.native import require_float32
+from jhgnn.random.counter_hash import keep_threshold
 
 
 def neighbor_attention(
@@ -26,13 +27,7 @@ def neighbor_attention(
     negative_slope: float,
     dropout_rate: float,
 ) -> jax.Array:
-    """See `jhgnn.ops.neighbor_attention`. float32 and bfloat16 only.
-
-    Raises:
-        RuntimeError: the kernels are not built.
-        ValueError: another dtype; at run time, a malformed graph.
-    """
-    require_float32("neighbor_attention", z, logit_src, logit_dst)
+    """See `jhgnn.ops.neighbor_attention`. At run time a malformed graph is a ValueError."""
     heads, width = z.shape[1:]
     if graph.num_edges == 0 or heads == 0 or width == 0:
         return jnp.zeros((graph.num_targets, heads, width), z.dtype)
@@ -43,6 +38,24 @@ def neighbor_attention(
     hashed = _Hashed(seed, *ids)
     out = _attention(negative_slope, dropout_rate, graph.incoming, graph.outgoing, z, *logits, hashed)
     return out.astype(z.dtype)
+
+
+def sampled_neighbor_attention(
+    table: NeighborTable,
+    z: jax.Array,
+    logit_src: jax.Array,
+    logit_dst: jax.Array,
+    seed: jax.Array,
+    negative_slope: float,
+    dropout_rate: float,
+) -> jax.Array:
+    """As `neighbor_attention`, along a sampled table's compressed edges."""
+    padded = jnp.concatenate([logit_dst, jnp.zeros((1, logit_dst.shape[1]), logit_dst.dtype)])
+    edges = table.compressed()
+    if dropout_rate > 0.0:
+        sender_ids, receiver_ids = table.global_ids()
+        edges = dataclasses.replace(edges, sender_ids=sender_ids, receiver_ids=jnp.append(receiver_ids, 0))
+    return neighbor_attention(edges, z, logit_src, padded, seed, negative_slope, dropout_rate)[:-1]
 
 
 def attention_row_size(heads: int, width: int, factors: int) -> tuple[int, int]:

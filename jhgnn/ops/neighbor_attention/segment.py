@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from jhgnn.counter_hash import edge_bits, keep_threshold
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops.segment import coo_of, max_by_receiver, of_receivers, of_senders, sum_by_receiver
+from jhgnn.random.counter_hash import edge_bits, keep_threshold
 
 
 def neighbor_attention(
@@ -21,16 +21,13 @@ def neighbor_attention(
     seed: jax.Array,
     negative_slope: float,
     dropout_rate: float,
-    recompute: bool = False,
 ) -> jax.Array:
-    """See `jhgnn.ops.neighbor_attention`. With `recompute`, `[num_edges, width]` is the largest array there ever is."""
-    if recompute:
-        return _head_by_head(graph, z, logit_src, logit_dst, seed, negative_slope, dropout_rate)
+    """See `jhgnn.ops.neighbor_attention`."""
     heads = jnp.arange(z.shape[1], dtype=jnp.uint32)
     return _of_heads(graph, z, logit_src, logit_dst, heads, seed, negative_slope, dropout_rate)
 
 
-def _head_by_head(
+def neighbor_attention_head_by_head(
     graph: SemanticGraph,
     z: jax.Array,
     logit_src: jax.Array,
@@ -39,7 +36,9 @@ def _head_by_head(
     negative_slope: float,
     dropout_rate: float,
 ) -> jax.Array:
-    """Nothing of the edges' size is kept for the backward pass, and one head's at a time is there in either pass."""
+    """As `neighbor_attention`; nothing of the edges' size is kept for the backward pass, and one head's at a time is
+    there in either pass: `[num_edges, width]` is the largest array.
+    """
 
     @jax.checkpoint
     def one_head(head: tuple[jax.Array, ...]) -> jax.Array:

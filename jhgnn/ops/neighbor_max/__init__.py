@@ -1,21 +1,38 @@
 """neighbor_max: the elementwise maximum of a target's neighbours."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.neighbor_max import native, segment
-from jhgnn.ops.neighbor_mean.choose import choose
+from jhgnn.ops.implementation import (
+    KERNEL_DTYPES,
+    Implementation,
+    Op,
+    compiled_by_xla,
+    fused_on_cpu,
+    without_library,
+    without_scatters,
+)
+from jhgnn.ops.neighbor_max import bucketed, native, segment
 
-__all__ = ["IMPLEMENTATIONS", "VIEWS", "choose", "neighbor_max"]
+__all__ = ["OP", "neighbor_max"]
 
-Implementation = Callable[[SemanticGraph, jax.Array], jax.Array]
-
-IMPLEMENTATIONS: dict[str, Implementation] = {"segment": segment.neighbor_max, "native": native.neighbor_max}
-VIEWS: dict[str, tuple[str, ...]] = {"segment": ("coo",), "native": ()}
-"""The views of `SemanticGraph` that an implementation reads beyond the two compressed directions."""
+OP = Op(
+    "neighbor_max",
+    (
+        Implementation(
+            "native",
+            SemanticGraph,
+            native.neighbor_max,
+            fused_on_cpu,
+            platforms=("cpu",),
+            dtypes=KERNEL_DTYPES,
+            obstacle=without_library,
+        ),
+        Implementation("bucketed", SemanticGraph, bucketed.neighbor_max, without_scatters, views=("buckets",)),
+        Implementation("segment", SemanticGraph, segment.neighbor_max, compiled_by_xla, views=("coo",)),
+    ),
+)
 
 
 def neighbor_max(graph: SemanticGraph, x: jax.Array, *, implementation: str) -> jax.Array:
@@ -25,22 +42,22 @@ def neighbor_max(graph: SemanticGraph, x: jax.Array, *, implementation: str) -> 
     order of edges.
 
     Args:
-        graph: placed with the `VIEWS` of the implementation.
+        graph: placed with the views that the implementation reads (`OP.views`).
         x: `[num_sources, width]`, float32 or bfloat16.
-        implementation: a key of `IMPLEMENTATIONS`.
+        implementation: one of `OP`; `OP.choose` picks one.
 
     Returns:
         `[num_targets, width]` in x's dtype; zeros for targets without in-edges.
 
     Raises:
-        ValueError: an unknown implementation, shapes that do not fit, a graph placed without a view that it reads, or a
-            dtype that `native` does not take.
+        ValueError: an implementation that there is not on this platform, shapes that do not fit, a graph placed without
+            a view that it reads, or a dtype that a kernel does not take.
         RuntimeError: `native` where the package was installed without it.
     """
-    if implementation not in IMPLEMENTATIONS:
-        raise ValueError(f"neighbor_max has no implementation {implementation!r}; choose of {sorted(IMPLEMENTATIONS)}")
+    chosen = OP.resolve(implementation, graph, x)
     if x.ndim != 2 or x.shape[0] != graph.num_sources:
         raise ValueError(f"neighbor_max of {graph.name!r} got x {x.shape}; need [{graph.num_sources}, width]")
     if graph.num_edges == 0 or x.shape[1] == 0:
         return jnp.zeros((graph.num_targets, x.shape[1]), x.dtype)
-    return IMPLEMENTATIONS[implementation](graph, x)
+    top: jax.Array = chosen.function(graph, x)
+    return top

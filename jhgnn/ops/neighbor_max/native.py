@@ -4,17 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.native import require_float32
 
 
 def neighbor_max(graph: SemanticGraph, x: jax.Array) -> jax.Array:
-    """See `jhgnn.ops.neighbor_max`. float32 and bfloat16 only.
-
-    Raises:
-        RuntimeError: the kernels are not built.
-        ValueError: another dtype; at run time, a malformed graph.
-    """
-    require_float32("neighbor_max", x)
+    """See `jhgnn.ops.neighbor_max`. At run time a malformed graph is a ValueError."""
     return _max(graph, x).astype(x.dtype)
 
 

@@ -3,22 +3,21 @@
 import jax
 import jax.numpy as jnp
 
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.native import require_float32
 from jhgnn.native.row_sum import row_sum
 
 
 def neighbor_mean(graph: SemanticGraph, x: jax.Array) -> jax.Array:
-    """See `jhgnn.ops.neighbor_mean`. float32 and bfloat16 only.
-
-    Raises:
-        RuntimeError: the kernels are not built.
-        ValueError: another dtype; at run time, a malformed graph.
-    """
-    require_float32("neighbor_mean", x)
+    """See `jhgnn.ops.neighbor_mean`. At run time a malformed graph is a ValueError."""
     if graph.num_edges == 0 or x.shape[1] == 0:
         return jnp.zeros((graph.num_targets, x.shape[1]), x.dtype)
     return _mean(graph, x)
+
+
+def sampled_neighbor_mean(table: NeighborTable, x: jax.Array) -> jax.Array:
+    """As `neighbor_mean`, along a sampled table's compressed edges."""
+    return neighbor_mean(table.compressed(), x)[: table.num_targets]
 
 
 @jax.custom_vjp

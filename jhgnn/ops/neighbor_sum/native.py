@@ -4,19 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.native import require_float32
 from jhgnn.native.row_sum import row_sum
 from jhgnn.ops.segment import coo_of
 
 
 def neighbor_sum(graph: SemanticGraph, x: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """See `jhgnn.ops.neighbor_sum`. float32 and bfloat16 only.
-
-    Raises:
-        RuntimeError: the kernels are not built.
-        ValueError: another dtype; at run time, a malformed graph.
-    """
-    require_float32("neighbor_sum", x, *(() if weights is None else (weights,)))
+    """See `jhgnn.ops.neighbor_sum`. At run time a malformed graph is a ValueError."""
     if weights is None:
         return _plain(graph, x)
     coo_of(graph)

@@ -4,18 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.sparse_features import SparseFeatures
-from jhgnn.native import require_float32
 from jhgnn.native.row_sum import row_sum, row_sums_of_stack, stack_of_row_sums
 
 
 def sparse_matmul(matrix: SparseFeatures, weight: jax.Array) -> jax.Array:
-    """See `jhgnn.ops.sparse_matmul`. float32 and bfloat16 only.
-
-    Raises:
-        RuntimeError: the kernels are not built.
-        ValueError: another dtype; at run time, a malformed matrix.
-    """
-    require_float32("sparse_matmul", weight)
+    """See `jhgnn.ops.sparse_matmul`. At run time a malformed matrix is a ValueError."""
     if matrix.num_values == 0 or weight.shape[1] == 0:
         return jnp.zeros((matrix.num_rows, weight.shape[1]), weight.dtype)
     return _multiply(matrix, weight)
@@ -39,7 +32,6 @@ _multiply.defvjp(_forward, _backward)
 
 def sparse_matmul_stack(matrix: SparseFeatures, stack: jax.Array) -> tuple[jax.Array, ...]:
     """See `jhgnn.ops.sparse_matmul`; raises as `sparse_matmul`."""
-    require_float32("sparse_matmul", stack)
     if matrix.num_values == 0 or stack.size == 0:
         return (jnp.zeros((matrix.num_rows, stack.shape[2]), stack.dtype),) * stack.shape[0]
     return _multiply_stack(matrix, stack)

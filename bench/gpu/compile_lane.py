@@ -1,0 +1,124 @@
+"""Compiles the programs of every recipe for GPUs that are not here, and says what they are made of."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.comparison.environment import machine
+from bench.gpu.cases import Case, all_cases
+from bench.gpu.devices import GPUS
+from bench.gpu.environment import ROOT, create_gpu, gpu_python, missing, variables
+from bench.gpu.limits import broken
+from bench.gpu.page import write_page
+
+OUTPUT = ROOT / "bench" / "results" / "gpu-compile.json"
+DEVICES = (1, 8)
+
+Row = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--recipes", nargs="*", metavar="NAME", help="only cases whose name contains one of these")
+    parser.add_argument("--gpus", nargs="*", choices=list(GPUS), default=list(GPUS), help="kinds of device")
+    parser.add_argument("--devices", nargs="*", type=int, default=list(DEVICES), help="numbers of devices")
+    parser.add_argument("--hlo", type=Path, metavar="FOLDER", help="save the compiled programs there")
+    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="JSON of the results")
+    parser.add_argument("--resume", action="store_true", help="keep the cases that are in the JSON")
+    parser.add_argument("--report-only", action="store_true", help="write the page from the JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit code: 1 where a limit is broken, 3 where nothing can be compiled here."""
+    if options.report_only:
+        write_page(json.loads(options.output.read_text(encoding="utf-8")))
+        return 0
+    problem = create_gpu() or missing()
+    if problem:
+        print(f"skipped: {problem}", file=sys.stderr)
+        return 3
+    results = _started(options)
+    done = {row["case"] for row in results["rows"]} if options.resume else set()
+    for case in all_cases():
+        named = not options.recipes or any(part in case.name for part in options.recipes)
+        if not named or case.name in done:
+            continue
+        for row in compiled(case, options.gpus, options.devices, options.hlo):
+            results["rows"].append(row)
+            print(_line(row), flush=True)
+        _write(results, options.output)
+    wrong = [problem for row in results["rows"] for problem in broken(row, results["rows"])]
+    print(*wrong, sep="\n", file=sys.stderr)
+    if options.output == OUTPUT:
+        write_page(results)
+    return 1 if wrong else 0
+
+
+def compiled(case: Case, gpus: Sequence[str], devices: Sequence[int], hlo: Path | None = None) -> Iterator[Row]:
+    """One row for each program of a case, as the worker tells them, or one that says why there is none."""
+    if hlo is not None:
+        hlo.mkdir(parents=True, exist_ok=True)
+    counts = [count for count in devices if count == 1 or case.sampled]
+    request = {
+        "name": case.name.replace(" ", "-"),
+        "recipe": case.toml(),
+        "gpus": list(gpus),
+        "devices": counts,
+        "hlo": str(hlo) if hlo else "",
+    }
+    shared = {"case": case.name, "recipe": case.recipe, "variant": case.variant}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [str(gpu_python()), "-m", "bench.gpu.worker", json.dumps(request)],
+            cwd=ROOT,
+            env=variables(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield shared | json.loads(line)
+        if process.wait():
+            errors.seek(0)
+            raise RuntimeError(f"{case.name}: the worker ended with {process.returncode}: {errors.read()[-3000:]}")
+
+
+def _started(options: argparse.Namespace) -> dict[str, Any]:
+    if options.resume and options.output.exists():
+        found: dict[str, Any] = json.loads(options.output.read_text(encoding="utf-8"))
+        return found
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    probe = "import jax, jaxlib; print(jax.__version__)"
+    version = subprocess.run([str(gpu_python()), "-c", probe], env=variables(), capture_output=True, text=True)
+    return {
+        "study": "gpu-compile",
+        "label": "compiled without a device: nothing was run, and nothing here is a time on a GPU",
+        "commit": commit.stdout.strip(),
+        "machine": machine(),
+        "versions": {"jax": version.stdout.strip()},
+        "rows": [],
+    }
+
+
+def _write(results: Mapping[str, Any], path: Path) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def _line(row: Row) -> str:
+    if "skipped" in row:
+        return f"{row['case']}: skipped: {row['skipped']}"
+    where = f"{row['devices']} x {row['gpu']}"
+    if row["gpu"] == "cpu":
+        return f"{row['case']} {row['program']} on {where}: {len(row['collectives'])} collectives"
+    return (
+        f"{row['case']} {row['program']} for {where}: {row['temp_bytes'] / 2**20:.1f} MiB, {row['kernels']} kernels,"
+        f" {len(row['float_scatters'])} float scatters, {len(row['collectives'])} collectives,"
+        f" compiled in {row['compile_s']:.0f} s"
+    )

@@ -1,0 +1,32 @@
+"""Where the repository, the data and stored results lie, and what each of those says of its making; no jax here."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from jhgnn.runtime.files import finite, write_text
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "data"))
+"""The folder of the real data sets."""
+
+
+def commit() -> str:
+    """The short name of the working tree's commit; empty outside of a repository."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def changed_since(name: str, *paths: str) -> bool:
+    """Whether files below some paths of the repository differ from a commit's, or nobody knows that commit."""
+    done = subprocess.run(["git", "diff", "--quiet", name, "--", *paths], cwd=ROOT, capture_output=True)
+    return done.returncode != 0
+
+
+def store(path: Path, result: Any) -> None:
+    """Writes a result as JSON, null where a number is not finite; a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(finite(result), indent=1, allow_nan=False) + "\n")

@@ -1,0 +1,81 @@
+"""The options of the commands: one for every field of a recipe, and errors of one line."""
+
+import argparse
+import tomllib
+import typing
+from typing import Any, Literal
+
+from jhgnn.config.options import Config
+from jhgnn.config.recipe import fields_of, load_recipe, nearest, override, toml_value, type_of
+from jhgnn.errors import InputError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and one option for every field, `--section.field`, to a parser."""
+    parser.add_argument("--config", metavar="FILE", help="recipe in TOML; options on the command line override it")
+    for section, section_field in fields_of(Config).items():
+        section_class = typing.cast(type, section_field.type)
+        group = parser.add_argument_group(f"[{section}]", section_class.__doc__)
+        for name, field in fields_of(section_class).items():
+            hint = type_of(section_class, name)
+            shown = toml_value(field.default).replace("%", "%%")
+            group.add_argument(
+                f"--{section}.{name}",
+                dest=f"{section}.{name}",
+                default=argparse.SUPPRESS,
+                nargs="*" if typing.get_origin(hint) is tuple else None,
+                metavar=_metavar(hint),
+                help=f"{field.metadata['help'].replace('%', '%%')} (default {shown})",
+            )
+
+
+def from_options(options: argparse.Namespace) -> Config:
+    """The config that parsed options name: the recipe, then the overrides.
+
+    Raises:
+        InputError: as `load_recipe`; for an override it names the option.
+    """
+    config = load_recipe(options.config) if options.config else Config()
+    tables: dict[str, dict[str, Any]] = {}
+    for dotted, text in vars(options).items():
+        section, _, name = dotted.partition(".")
+        if name:
+            hint = type_of(typing.cast(type, fields_of(Config)[section].type), name)
+            tables.setdefault(section, {})[name] = _parsed(text, hint)
+    return override(config, tables, where="command line")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are `InputError`s: one line, no usage block; abbreviations are refused."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **kwargs)
+        self.formatter_class = argparse.HelpFormatter
+
+    def error(self, message: str) -> typing.NoReturn:
+        """Raises the message as an InputError, with the nearest option where one was misspelt."""
+        prefix = "unrecognized arguments: "
+        if message.startswith(prefix):
+            wrong = message.removeprefix(prefix).split()[0].partition("=")[0]
+            options = [option for action in self._actions for option in action.option_strings]
+            raise InputError(f"command line: unknown option {wrong}{nearest(wrong, options)}; see --help")
+        raise InputError(f"command line: {message}")
+
+
+def _metavar(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return "{" + ",".join(typing.get_args(hint)) + "}"
+    if typing.get_origin(hint) is tuple:
+        return "TEXT"
+    return {int: "INT", float: "FLOAT", bool: "{true,false}", str: "TEXT"}[hint]
+
+
+def _parsed(text: Any, hint: Any) -> Any:
+    """A command-line word as the TOML value it stands for; what does not parse stays text and fails the type check."""
+    if hint in (int, float, bool):
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+        return float(value) if hint is float and type(value) is int else value
+    return text

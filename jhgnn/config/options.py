@@ -1,0 +1,342 @@
+"""The sections of a recipe: frozen dataclasses and their checks. The only place with defaults."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+from jhgnn.config.fan_out import to_text as fan_out_text
+from jhgnn.config.memory import to_bytes
+from jhgnn.config.remat import to_text as remat_text
+from jhgnn.errors import InputError
+
+
+def _option(
+    default: Any,
+    help_text: str,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+    canonical: Callable[[Any, str], Any] | None = None,
+) -> Any:
+    """A field with its help text and its bounds, which hold for every element of a list as well.
+
+    `canonical` turns what a recipe may hold, given where it stands, into the field's type, or raises a ValueError.
+    """
+    bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help_text, "canonical": canonical, **bounds})
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Where a run lives and what it starts from."""
+
+    dir: str = _option("", "run folder; empty: runs/RECIPE-NAME")
+    seed: int = _option(0, "seed of weights and dropout", minimum=0, below=2**32)
+    log_every: int = _option(10, "epochs between two lines where output is not a terminal", minimum=1)
+    tensorboard: bool = _option(True, "write TensorBoard scalars to the run folder")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which heterograph to read."""
+
+    format: Literal[
+        "hgb", "magnn", "acm_mat", "rdf", "ogb_mag", "arrays", "triples", "lastfm", "tables", "synthetic", "jhgnn"
+    ] = _option("synthetic", "layout of the files at data.path; for synthetic, data.path names a preset")
+    path: str = _option("", "folder or file as downloaded; empty: the synthetic graph that data.preset names")
+    preset: str = _option("acm", "synthetic graph to train on while data.path is empty: acm, imdb, dblp or mag")
+    target: str = _option("", "labelled node type; empty: the only one there is")
+    scale: float = _option(1.0, "share of the full size, for synthetic data", above=0, maximum=1)
+    seed: int = _option(0, "seed of synthetic data and of a drawn validation split", minimum=0, below=2**32)
+    validation: bool = _option(True, "false: validation nodes join the training nodes, and the last epoch is the best")
+    one_hot: bool = _option(
+        False, "one-hot features for types that have none (the R-GCN paper) instead of learnable embeddings"
+    )
+    reverse_relations: bool = _option(False, "add the reverse of every relation that has none")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What is learnt: the classes of nodes, or which edges there are. All but `name` are of link prediction."""
+
+    name: str = _option(
+        "node_classification",
+        "node_classification; link_prediction: train on the edges of task.relations; MODULE:CLASS: a task of your own",
+    )
+    relations: tuple[str, ...] = _option(
+        (), "relations to predict, between any node types; empty: those of the data's own link split"
+    )
+    val_share: float = _option(
+        0.05, "share of the edges that validate, where the data has no link split", minimum=0, below=1
+    )
+    test_share: float = _option(0.1, "share of the edges that test, where the data has no link split", above=0, below=1)
+    scorer: Literal["distmult", "dot"] = _option(
+        "distmult", "score of head h, relation r, tail t: sum of h * r * t, or of h * t"
+    )
+    encoder: Literal["graph", "none"] = _option(
+        "graph", "graph: the model's layers; none: learnt embeddings alone, the baseline without message passing"
+    )
+    skip: bool = _option(False, "add a node's input embedding to what the layers make of it")
+    exclude_targets: bool = _option(
+        False,
+        "keep the batch's own edges and their reverses out of message passing; over the whole graph for R-GCN alone",
+    )
+    loss: Literal["softmax", "binary"] = _option(
+        "softmax", "softmax: cross entropy of the true head and tail among negatives; binary: logistic loss of each"
+    )
+    negatives: int = _option(
+        0, "negatives drawn for each side; 0: all nodes of the type, over the whole graph alone", minimum=0
+    )
+    negatives_of: Literal["batch", "link"] = _option(
+        "batch", "batch: all links of a batch share its negatives; link: each draws its own"
+    )
+    batch_size: int = _option(
+        4096, "links an update over the whole graph; 0: all; in mini-batches sampling.batch_size counts them", minimum=0
+    )
+    scorer_dropout: float = _option(0.0, "dropout of the scored rows", minimum=0, below=1)
+    regularization: float = _option(0.0, "weight of the mean square of the scored rows in the loss", minimum=0)
+    evaluation_links: int = _option(
+        0, "validate on at most this many links, a fixed random choice; 0: on all", minimum=0
+    )
+    test_links: int = _option(0, "test on at most this many links, a fixed random choice; 0: on all", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SgbConfig:
+    """Semantic graph build."""
+
+    memory_limit_gib: float = _option(0.0, "refuse larger builds; 0: half of the available memory", minimum=0)
+    cache_dir: str = _option("~/.cache/jhgnn/semantic_graphs", "cache of built semantic graphs; empty: none")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The model; the defaults are Table 2 of the characterization paper."""
+
+    name: str = _option(
+        "han",
+        "han, rgcn or rgat; gcn and gat are the controls: the same graph with its types erased; MODULE:CLASS: a model"
+        " of your own",
+    )
+    metapaths: tuple[str, ...] = _option(
+        (), "HAN's metapaths: 'PAP' (initials), 'paper,author,paper' (types) or relation names; empty: derived"
+    )
+    hidden: int = _option(64, "width of hidden representations, all heads together", minimum=1)
+    heads: int = _option(8, "attention heads; each is hidden / heads wide", minimum=1)
+    layers: int = _option(0, "layers; 0: 1 for HAN, 3 for R-GCN and R-GAT, 2 for GCN and GAT", minimum=0)
+    bases: int = _option(0, "R-GCN basis decomposition with this many bases; 0: none", minimum=0)
+    blocks: int = _option(0, "R-GCN block-diagonal decomposition with this many blocks; 0: none", minimum=0)
+    self_loop: bool = _option(True, "R-GCN and R-GAT: add each node's own projection")
+    shared_projection: bool = _option(
+        False, "HAN: one feature projection for all metapaths (the HAN paper, PyG) instead of one each (DGL)"
+    )
+    projection_bias: bool = _option(
+        False, "HAN: bias on projected rows (PyG) instead of one a metapath on aggregated rows (DGL)"
+    )
+    semantic_hidden: int = _option(128, "HAN: width of the semantic attention", minimum=1)
+    feature_dropout: float = _option(0.0, "dropout of input features", minimum=0, below=1)
+    dropout: float = _option(0.5, "dropout of each layer's input but the first", minimum=0, below=1)
+    attention_dropout: float = _option(0.0, "dropout of attention weights", minimum=0, below=1)
+    negative_slope: float = _option(0.2, "slope of the attention's LeakyReLU", minimum=0, maximum=1)
+    activation: Literal["auto", "relu", "elu", "gelu", "tanh", "none"] = _option(
+        "auto", "after each layer; auto: ELU where there is attention, else ReLU"
+    )
+    residual: bool = _option(False, "add each layer's input to its output, from the second layer on")
+    layer_norm: bool = _option(False, "normalise each layer's output")
+    dtype: Literal["float32", "bfloat16"] = _option(
+        "float32", "of projections and messages; sums, softmax, weights and optimizer stay float32"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Optimization."""
+
+    epochs: int = _option(200, "epochs at most", minimum=1)
+    patience: int = _option(50, "stop after this many epochs without a better validation figure; 0: never", minimum=0)
+    monitor: str = _option(
+        "auto",
+        "validation figure that picks the best epoch: loss or micro_f1, for link prediction mrr, auc or loss; auto: the"
+        " first of these",
+    )
+    optimizer: Literal["adam", "adamw", "sgd", "lamb"] = _option(
+        "adam", "weight decay is added to the gradient (adam, sgd) or decoupled (adamw, lamb)"
+    )
+    learning_rate: float = _option(0.005, "peak learning rate", above=0)
+    weight_decay: float = _option(0.001, "weight decay", minimum=0)
+    schedule: Literal["constant", "cosine", "linear"] = _option("constant", "decay to zero over training.epochs")
+    warmup_epochs: int = _option(0, "epochs of linear warm-up", minimum=0)
+    gradient_clip: float = _option(0.0, "clip the global gradient norm; 0: never", minimum=0)
+    label_smoothing: float = _option(0.0, "share of the target spread over all classes", minimum=0, below=1)
+    loss: str = _option(
+        "",
+        "MODULE:FUNCTION: a loss of your own, of each row from logits and labels; empty: cross entropy",
+    )
+    rows: Literal["auto", "all", "needed"] = _option(
+        "auto",
+        "rows that a full-batch step computes: all, or needed: those that the training nodes' outputs depend on, which"
+        " gives the same gradients; auto: needed for R-GCN and R-GAT where it leaves out a fifth of the work or more",
+    )
+    remat: str = _option(
+        "none",
+        "what the backward pass recomputes: none; na: tensors of the edges' size; dots: all but matrix products; stage:"
+        " all but what stages hand on; full: all but layers' inputs; offload: as stage, kept in host memory; or the"
+        " tensors to keep, such as fp_out,na_out",
+        canonical=remat_text,
+    )
+    micro_batches: int = _option(
+        1,
+        "mini-batches: parts into which each device's share of a batch is cut, one after the other on the device; the"
+        " update is that of the whole batch",
+        minimum=1,
+    )
+    memory_budget: int = _option(
+        0,
+        "bytes of device memory, or text such as 12GiB: training.remat and, in mini-batches, training.micro_batches are"
+        " then chosen before training as the fastest that fit; 0: they are as given",
+        canonical=to_bytes,
+    )
+    evaluate_every: int = _option(1, "epochs between two evaluations", minimum=1)
+    checkpoint_every_s: float = _option(
+        20.0, "seconds between two checkpoints; there is always one at the end", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelsConfig:
+    """Which implementation each op uses, of those that `jhgnn.ops.registry` lists for the platform; a named one works
+    or raises, it never falls back.
+    """
+
+    attention: str = _option(
+        "auto", "neighbor attention: auto, native, bucketed, dense, segment; of samples native, bucketed, fanout"
+    )
+    mean: str = _option("auto", "neighbor mean: as attention")
+    projection: str = _option(
+        "auto",
+        "projection of sparse features: auto, native, bucketed, segment; of samples bucketed, rows; dense: densified",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """Mini-batch training on sampled neighbours; the whole graph at once while batch_size is 0."""
+
+    batch_size: int = _option(0, "target nodes a batch, over all devices; 0: full-batch training", minimum=0)
+    fan_out: str = _option(
+        "25,20",
+        "neighbours drawn at each hop from the targets outwards: 25,20, or one number for all hops, or 'all', or by"
+        " relation: 'default=25,20; cites=all,5'; in a recipe also a list or a table",
+        canonical=fan_out_text,
+    )
+    walks: int = _option(
+        0,
+        "HAN: random walks from each target along each metapath, of whose ends the fan-out most visited are the"
+        " neighbours, so that no metapath graph is built; 0: draw from built metapath graphs",
+        minimum=0,
+        maximum=1024,
+    )
+    side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
+    features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")
+    threads: int = _option(2, "host threads that sample one batch together", minimum=1, maximum=256)
+    prefetch_threads: int = _option(
+        1, "batches prepared on the host at the same time; 0: each when it is needed", minimum=0, maximum=256
+    )
+    prefetch_depth: int = _option(4, "batches prepared ahead at most", minimum=1)
+    prefetch_memory_gib: float = _option(2.0, "memory of the batches prepared ahead, at most", above=0)
+    max_steps: int = _option(0, "stop after this many batches; 0: only training.epochs and patience count", minimum=0)
+    evaluation: Literal["sampled", "layerwise"] = _option(
+        "sampled", "sampled: with the fan-out of training; layerwise: over all neighbours, a layer at a time"
+    )
+    evaluation_nodes: int = _option(
+        0, "evaluate on at most this many nodes of each split, a fixed random choice; 0: on all", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedConfig:
+    """Data-parallel training: each device draws its own share of every batch."""
+
+    devices: int = _option(0, "local devices to train on; 0: all", minimum=0)
+    coordinator: str = _option(
+        "", "HOST:PORT of process 0 where several train together; empty: a single one, or found from the cluster"
+    )
+    num_processes: int = _option(0, "processes that train together; 0: one, or found from the cluster", minimum=0)
+    process_id: int = _option(-1, "number of this process, from 0; -1: found from the cluster", minimum=-1)
+    heartbeat_timeout_s: int = _option(
+        30, "seconds after which a silent process counts as dead, which ends the run on the others", minimum=5
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run; a recipe is its TOML form."""
+
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    task: TaskConfig = dataclasses.field(default_factory=TaskConfig)
+    sgb: SgbConfig = dataclasses.field(default_factory=SgbConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    kernels: KernelsConfig = dataclasses.field(default_factory=KernelsConfig)
+    sampling: SamplingConfig = dataclasses.field(default_factory=SamplingConfig)
+    distributed: DistributedConfig = dataclasses.field(default_factory=DistributedConfig)
+
+    def __post_init__(self) -> None:
+        self._check_model()
+        self._check_memory()
+        self._check_processes()
+
+    def _check_model(self) -> None:
+        model = self.model
+        if model.bases and model.blocks:
+            raise InputError(f"model.bases = {model.bases} and model.blocks = {model.blocks}: set one of them to 0")
+        if model.blocks and model.hidden % model.blocks:
+            raise InputError(f"model.hidden = {model.hidden} is not a multiple of model.blocks = {model.blocks}")
+
+    def _check_memory(self) -> None:
+        training, sampling = self.training, self.sampling
+        chosen = [
+            key for key, default in (("remat", "none"), ("micro_batches", 1)) if getattr(training, key) != default
+        ]
+        if training.memory_budget and chosen:
+            raise InputError(
+                f"training.{chosen[0]} = {getattr(training, chosen[0])!r} beside training.memory_budget, which chooses"
+                " it: leave one of them out"
+            )
+        if training.micro_batches > 1 and not sampling.batch_size:
+            raise InputError(
+                f"training.micro_batches = {training.micro_batches} cuts mini-batches, but sampling.batch_size is 0: a"
+                " full-batch step computes each layer for all nodes at once; set sampling.batch_size"
+            )
+        if sampling.batch_size % training.micro_batches:
+            raise InputError(
+                f"sampling.batch_size = {sampling.batch_size} does not divide into training.micro_batches ="
+                f" {training.micro_batches} parts"
+            )
+
+    def _check_processes(self) -> None:
+        sampling, distributed = self.sampling, self.distributed
+        if not sampling.batch_size:
+            if distributed.coordinator or distributed.num_processes > 1:
+                raise InputError(
+                    "distributed.coordinator is set, but full-batch training runs in one process; set"
+                    " sampling.batch_size"
+                )
+            return
+        if sampling.side == "device" and sampling.features == "host":
+            raise InputError(
+                "sampling.side = 'device' samples inside the step, where the host cannot gather sampling.features ="
+                " 'host'; change one of them"
+            )
+        if bool(distributed.coordinator) != (distributed.num_processes > 0) or (
+            distributed.coordinator and not 0 <= distributed.process_id < distributed.num_processes
+        ):
+            raise InputError(
+                f"distributed.coordinator = {distributed.coordinator!r}, num_processes = {distributed.num_processes},"
+                f" process_id = {distributed.process_id}: give all three, with process_id from 0 to num_processes - 1"
+            )
+        if distributed.num_processes > 1 and not self.run.dir:
+            raise InputError("distributed.num_processes > 1 needs run.dir, one folder that all processes reach")

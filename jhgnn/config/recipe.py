@@ -1,0 +1,138 @@
+"""Recipes: a `Config` from strict TOML, and back to TOML."""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from jhgnn.config.options import Config
+from jhgnn.errors import InputError
+
+
+def load_recipe(path: str | Path) -> Config:
+    """Reads a TOML recipe strictly.
+
+    Raises:
+        InputError: the file cannot be read, is not TOML, or holds an unknown key, a wrong type or an impossible value.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"recipe {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"recipe {path}: not UTF-8 text at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"recipe {path}: not TOML: {error}") from None
+    return override(Config(), tables, where=f"recipe {path}")
+
+
+def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
+    """The config with the values of nested tables in place of its own; checked as `load_recipe` says."""
+    sections = {}
+    for section, values in tables.items():
+        current = getattr(config, section, None) if section in fields_of(Config) else None
+        if current is None:
+            raise InputError(f"{where}: unknown table [{section}]{nearest(section, fields_of(Config))}")
+        if not isinstance(values, Mapping):
+            raise InputError(f"{where}: {section} must be a table, not {values!r}")
+        fields = fields_of(type(current))
+        changes = {}
+        for key, value in values.items():
+            if key not in fields:
+                raise InputError(f"{where}: unknown key {section}.{key}{nearest(key, fields)}")
+            changes[key] = _checked(value, type(current), fields[key], f"{where}: {section}.{key}")
+        sections[section] = dataclasses.replace(current, **changes)
+    try:
+        return dataclasses.replace(config, **sections)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """The whole recipe as TOML; `load_recipe` reads it back to an equal config."""
+    lines = []
+    for section in fields_of(Config):
+        lines.append(f"[{section}]")
+        values = getattr(config, section)
+        lines += [f"{name} = {toml_value(getattr(values, name))}" for name in fields_of(type(values))]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def fields_of(section: type) -> dict[str, dataclasses.Field]:
+    return {field.name: field for field in dataclasses.fields(section)}
+
+
+def type_of(section: type, name: str) -> Any:
+    return typing.get_type_hints(section)[name]
+
+
+def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}" if len(known) < 20 else ""
+
+
+def _checked(value: Any, section: type, field: dataclasses.Field, where: str) -> Any:
+    hint = type_of(section, field.name)
+    if field.metadata["canonical"] is not None:
+        try:
+            return field.metadata["canonical"](value, where)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise InputError(f"{where} = {value!r} is not one of {', '.join(map(repr, choices))}")
+        return value
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where} = {value!r} must be a list of strings")
+        return tuple(_list_element(element, where) for element in value)
+    if isinstance(hint, types.GenericAlias) or not isinstance(hint, type):
+        raise TypeError(f"{where}: config fields cannot have type {hint}")
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+        raise InputError(f"{where} = {value!r} must be {names[hint]}")
+    bounds = field.metadata
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where} = {value!r} must be a finite number")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        rules = (
+            ("minimum", "at least", lambda limit: value >= limit),
+            ("above", "above", lambda limit: value > limit),
+            ("maximum", "at most", lambda limit: value <= limit),
+            ("below", "below", lambda limit: value < limit),
+        )
+        for bound, words, holds in rules:
+            if bounds[bound] is not None and not holds(bounds[bound]):
+                raise InputError(f"{where} = {value!r} must be {words} {bounds[bound]}")
+    return value
+
+
+def _list_element(element: Any, where: str) -> str:
+    """A string, or a nested list of strings (a metapath as a sequence), joined by commas."""
+    if isinstance(element, list) and element and all(isinstance(step, str) for step in element):
+        return ",".join(element)
+    if not isinstance(element, str) or not element:
+        raise InputError(f"{where} holds {element!r}; need strings or lists of strings")
+    return element
+
+
+def toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        shown = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in escaped)
+        return f'"{shown}"'
+    return repr(value)

@@ -1,0 +1,1 @@
+"""Meta-partitioning: which shard computes which branches of the tree of relations that a batch is sampled along."""

@@ -1,0 +1,62 @@
+"""GAT on the graph with its types erased (Velickovic et al., ICLR 2018), a control."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jhgnn.config import ModelConfig
+from jhgnn.graph.erased import NAME
+from jhgnn.nn.erased import ErasedLayer, ErasedModel
+from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
+from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation
+from jhgnn.nn.stage import stage
+
+
+class GATLayer(ErasedLayer):
+    """Graph attention (eq. 1-6) over all neighbours alike, then bias and activation."""
+
+    def __init__(self, layer: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
+        self.dtype = jnp.dtype(config.dtype)
+        self.projection = FeatureProjection(["z"], config.hidden, config.hidden, rngs=rngs)
+        self.attention = AttentionAggregation(
+            [NAME],
+            config.heads,
+            config.hidden // config.heads,
+            negative_slope=config.negative_slope,
+            dropout_rate=config.attention_dropout,
+            rngs=rngs,
+        )
+        self.add_fusion(layer, config, spec, rngs=rngs)
+
+    def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> jax.Array:
+        """FP and NA, `[num_rows, hidden]`."""
+        graph = block.graphs[NAME]
+        with stage("FP", self.layer):
+            stack = self.projection.stack()
+            columns = self.attention.logit_columns(stack, {NAME: 0}, {NAME: 0})
+            x = dense_rows(rows[NAME])
+            projected = project_together(x, ["z"], stack, [columns], sparse_implementation="segment", dtype=self.dtype)
+        return self.attention(
+            graph,
+            projected["z"],
+            projected[f"{NAME}/src"],
+            projected[f"{NAME}/dst"][: graph.num_targets],
+            layer=self.layer,
+            step_seed=step_seed,
+            implementation=self.implementation,
+        )
+
+
+class GAT(ErasedModel):
+    """GAT on the erased graph."""
+
+    aggregation: ClassVar[Literal["neighbor_attention"]] = "neighbor_attention"
+    default_activation: ClassVar[str] = "elu"
+    make_layer = GATLayer
+
+
+MODEL = GAT

@@ -1,0 +1,47 @@
+"""The rows that a model's first layer reads: features, or learnable embeddings for types that have none."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jhgnn.nn.feature_projection import Rows
+from jhgnn.nn.inputs import GraphSpec, ModelInputs
+
+
+class InputEmbeddings(nnx.Module):
+    """A learnable `[num_nodes, width]` table for each of the given types that has no features.
+
+    A mini-batch step replaces the tables by the batch's rows of them before it calls the model, so that their gradients
+    have the size of the batch.
+    """
+
+    def __init__(self, node_types: Collection[str], spec: GraphSpec, width: int, *, rngs: nnx.Rngs) -> None:
+        init = nnx.initializers.glorot_uniform()
+        self.tables = nnx.Dict(
+            {
+                node_type: nnx.Param(init(rngs.params(), (spec.num_nodes[node_type], width)))
+                for node_type in sorted(node_types)
+                if node_type not in spec.feature_widths
+            }
+        )
+        self.widths = {node_type: spec.feature_widths.get(node_type, width) for node_type in sorted(node_types)}
+
+    def __call__(self, inputs: ModelInputs) -> dict[str, Rows]:
+        """The rows of every given type: its features, or its table; a type that these inputs do not meet is absent."""
+        tables = {node_type: inputs.table_rows(table[...], node_type) for node_type, table in self.tables.items()}
+        found: dict[str, Rows | None] = {**tables, **inputs.features}
+        return {node_type: rows for node_type in self.widths if (rows := found.get(node_type)) is not None}
+
+
+def tables_of(params: Any) -> Mapping[str, jax.Array]:
+    """The embedding tables among a model's parameters, by node type."""
+    return params.get("embeddings", {}).get("tables", {})
+
+
+def with_tables(params: Any, tables: Mapping[str, Any]) -> Any:
+    """The parameters, or what mirrors them in an optimizer's state, with other arrays in the place of the tables."""
+    if "tables" not in params.get("embeddings", {}):
+        return params
+    return params | {"embeddings": params["embeddings"] | {"tables": dict(tables)}}

@@ -1,0 +1,213 @@
+"""What a model reads, and its `GraphSpec`: a whole graph (`GraphInputs`), the receptive field of some targets
+(`FieldInputs`) or a mini-batch (`SampledInputs`).
+
+All show a layer the same thing, a `Block`: the rows it reads start with the rows it makes, and whatever depends on a
+vertex (dropout) is hashed from its global id, so a part of the graph computes what the whole graph does.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.graph.erased import NAME as ERASED
+from jhgnn.graph.erased import ids_of_type
+from jhgnn.graph.sampled import FrozenCounts, NeighborTable, SampledBlocks
+from jhgnn.graph.schema import Relation
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.graph.stacked import StackedRelations
+from jhgnn.ops.distinct_rows import distinct_rows
+from jhgnn.ops.indexed_rows import indexed_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """What one layer aggregates over.
+
+    Attributes:
+        graphs: relation or metapath -> its edges, from rows read to rows made; without an entry none were drawn.
+        num_rows: rows to make of each type that has any: the first of those read.
+        ids: global ids of the rows read, int32 `[rows]` by type; a type that is absent is there whole, in order.
+        weights: relation or stack -> float32 `[num_edges]` with which its messages are summed, where their mean is not
+            what is wanted: link prediction leaves edges out of it.
+        stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
+        targets: bool `[at most num_rows]` by type, which of the first rows hold a target of the batch; a type that is
+            absent has targets in all rows.
+        degrees: float32 `[rows, 1]`, the edges of each row read in the whole erased graph; None: those in `graphs`.
+    """
+
+    graphs: Mapping[str, SemanticGraph | NeighborTable]
+    num_rows: Mapping[str, int]
+    ids: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
+    weights: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
+    stacks: Mapping[str, StackedRelations] = dataclasses.field(default_factory=dict)
+    targets: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
+    degrees: jax.Array | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class GraphInputs:
+    """Features of each node type that has any, and the semantic graphs by name; the rest as in `Block`."""
+
+    features: dict[str, jax.Array | SparseFeatures]
+    graphs: dict[str, SemanticGraph]
+    weights: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    stacks: dict[str, StackedRelations] = dataclasses.field(default_factory=dict)
+
+    def block(self, _hop: int, num_nodes: Mapping[str, int]) -> Block:
+        """The whole graph, for every layer."""
+        return Block(self.graphs, num_nodes, {}, self.weights, self.stacks)
+
+    def table_rows(self, table: jax.Array, _node_type: str) -> jax.Array:
+        """The rows of an embedding table that the first layer reads: all."""
+        return table
+
+    def rows_of(self, rows: jax.Array, ids: jax.Array) -> jax.Array:
+        """The last layer's rows of the targets `ids`."""
+        return indexed_rows(rows, ids)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class FieldInputs:
+    """The receptive field of some targets (`jhgnn.graph.receptive_field`): exact for them, and nothing for others.
+
+    Attributes:
+        features: of the field's rows, `[counts[-1][type], width]`.
+        graphs: hop -> the edges into its rows, by semantic graph name; hop 0 are the targets.
+        ids: node type -> int32 `[rows]`, in the whole graph.
+        row_of: type without features -> int32 `[num_nodes]`, each node's row, or -1.
+        counts: hop -> rows of each type, the first of the type's.
+    """
+
+    features: dict[str, jax.Array | SparseFeatures]
+    graphs: tuple[dict[str, SemanticGraph], ...]
+    ids: dict[str, jax.Array]
+    row_of: dict[str, jax.Array]
+    counts: tuple[FrozenCounts, ...] = dataclasses.field(metadata={"static": True})
+
+    def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
+        """The edges into a hop's rows, which the layer makes."""
+        read = self.counts[hop + 1].as_dict()
+        ids = {node_type: self.ids[node_type][:count] for node_type, count in read.items()}
+        return Block(self.graphs[hop], self.counts[hop].as_dict(), ids)
+
+    def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
+        """The rows of an embedding table that the first layer reads, or None."""
+        if node_type not in self.counts[-1]:
+            return None
+        return distinct_rows(table, self.ids[node_type], self.row_of[node_type])
+
+    def rows_of(self, rows: jax.Array, ids: jax.Array) -> jax.Array:
+        """The last layer's rows of the targets `ids`: all there are, since the field is theirs."""
+        assert rows.shape[0] == ids.shape[0]
+        return rows
+
+
+class SampledStack(NamedTuple):
+    """A draw over several relations at once: its name, those relations, and their types."""
+
+    name: str
+    relations: tuple[str, ...]
+    source: str
+    target: str
+    implementation: str
+    """Of `neighbor_sum`, where the table comes with its compressed edges."""
+
+    def of_table(self, table: NeighborTable) -> StackedRelations:
+        """The table's relations; over its compressed edges, where there are some."""
+        relations, weights = table.entry_relations, table.entry_weights
+        assert relations is not None
+        assert weights is not None
+        graph: SemanticGraph | NeighborTable = table
+        if table.edges is not None:
+            graph = table.edges
+            relations, weights = (each.reshape(-1)[table.edge_entries] for each in (relations, weights))
+        return StackedRelations(
+            graph, relations, None, weights, 0, self.relations, self.source, self.target, self.implementation
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SampledInputs:
+    """One mini-batch, or one device's share of it.
+
+    Attributes:
+        features: rows of the input frontier of each type that has features, `[capacities[-1][type], width]`.
+        blocks: its neighbour tables.
+        endpoints: relation or metapath, source and target type of each table.
+        offsets: where types are erased, each type's first node and number of nodes; else none.
+        stacks: the tables whose entries are of several relations.
+    """
+
+    features: dict[str, Any]
+    blocks: SampledBlocks
+    endpoints: tuple[tuple[str, str, str], ...] = dataclasses.field(metadata={"static": True})
+    offsets: tuple[tuple[str, int, int], ...] = dataclasses.field(default=(), metadata={"static": True})
+    stacks: tuple[SampledStack, ...] = dataclasses.field(default=(), metadata={"static": True})
+
+    def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
+        """The tables into a hop's frontier; hop 0 are the targets, which the last layer makes."""
+        return Block(
+            graphs={
+                name: self.blocks.table(hop, name, source, target)
+                for name, source, target in self.endpoints
+                if name in self.blocks.hops[hop]
+            },
+            num_rows=self.blocks.capacities[hop].as_dict(),
+            ids={
+                node_type: self.blocks.frontier(hop + 1, node_type)
+                for node_type, _ in self.blocks.capacities[hop + 1].items
+            },
+            stacks={
+                stack.name: stack.of_table(self.blocks.hops[hop][stack.name])
+                for stack in self.stacks
+                if stack.name in self.blocks.hops[hop]
+            },
+            degrees=self.features.get(ERASED),
+            targets={
+                node_type: self.blocks.frontier(0, node_type) >= 0 for node_type, _ in self.blocks.capacities[0].items
+            },
+        )
+
+    def ids(self, node_type: str) -> jax.Array:
+        """Global ids of the input frontier, int32 `[slots]`; -1 in slots that hold nothing or another type."""
+        return ids_of_type(self.blocks.nodes, node_type, self.offsets)
+
+    def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
+        """The batch's rows of an embedding table, which the step puts in the table's place.
+
+        Where types are erased, the rows of slots that hold another type are zeros.
+        """
+        return jnp.where((self.ids(node_type) >= 0)[:, None], table, 0.0) if self.offsets else table
+
+
+ModelInputs: TypeAlias = GraphInputs | FieldInputs | SampledInputs
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphSpec:
+    """The sizes that a model is built for.
+
+    Attributes:
+        num_nodes: nodes of each type.
+        feature_widths: columns of each type that has features; the others get learnable embeddings.
+        targets: the node types whose rows are asked for; for node classification the one to classify.
+        relations: semantic graph name -> the relation it holds, for models over relations.
+        metapaths: names of the semantic graphs from target to target, for HAN.
+        implementations: semantic graph name -> implementation of its neighbor aggregation.
+        sparse_implementation: of the projection of sparse features.
+    """
+
+    num_nodes: Mapping[str, int]
+    feature_widths: Mapping[str, int]
+    targets: tuple[str, ...]
+    relations: Mapping[str, Relation]
+    metapaths: tuple[str, ...]
+    implementations: Mapping[str, str]
+    sparse_implementation: str

@@ -1,0 +1,54 @@
+"""What R-GCN and R-GAT share: layers over relations that compute only what a later layer reads."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from flax import nnx
+
+from jhgnn.config import ModelConfig
+from jhgnn.nn.embeddings import InputEmbeddings
+from jhgnn.nn.inputs import GraphSpec
+from jhgnn.nn.layer import Layer
+from jhgnn.nn.layer_plan import LayerPlan, plan_layers
+from jhgnn.nn.model import Model
+
+SELF = "self"
+"""The name of a node's own projection among those of its type's relations."""
+
+
+class LayerFactory(Protocol):
+    """Builds one layer for the widths of the types that it reads; a `Layer` class with this constructor is one."""
+
+    def __call__(
+        self,
+        layer: int,
+        plan: LayerPlan,
+        in_widths: Mapping[str, int],
+        config: ModelConfig,
+        spec: GraphSpec,
+        *,
+        rngs: nnx.Rngs,
+    ) -> Layer: ...
+
+
+class RelationalModel(Model):
+    """Layers of one kind over relations; a subclass names the kind in `make_layer`."""
+
+    make_layer: ClassVar[LayerFactory]
+
+    def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, spec, rngs=rngs)
+        config = self.settled(config)
+        plans = plan_layers(spec.relations, spec.targets, config.layers, self.reads_receivers(config))
+        self.embeddings = InputEmbeddings(plans[0].reads, spec, config.hidden, rngs=rngs)
+        widths: Mapping[str, int] = self.embeddings.widths
+        layers = []
+        for index, plan in enumerate(plans):
+            layers.append(type(self).make_layer(index, plan, widths, config, spec, rngs=rngs))
+            widths = dict.fromkeys(plan.makes, config.hidden)
+        self.layers = nnx.List(layers)
+
+    @classmethod
+    def reads_receivers(cls, config: ModelConfig) -> bool:
+        """Whether a layer reads the receivers' own rows: for a self-loop, a residual, or attention."""
+        return config.self_loop or config.residual or cls.aggregation == "neighbor_attention"

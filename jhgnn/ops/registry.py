@@ -1,0 +1,64 @@
+"""All ops that have several implementations, and which of them a recipe may name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jhgnn.errors import InputError
+from jhgnn.ops import neighbor_attention, neighbor_max, neighbor_mean, neighbor_sum, sparse_matmul
+from jhgnn.ops.implementation import Op
+
+OPS: Mapping[str, Op] = {
+    op.name: op
+    for op in (
+        neighbor_attention.OP,
+        neighbor_mean.OP,
+        neighbor_sum.OP,
+        neighbor_max.OP,
+        sparse_matmul.OP,
+        sparse_matmul.STACK_OP,
+    )
+}
+
+KERNELS: Mapping[str, str] = {
+    "attention": "neighbor_attention",
+    "mean": "neighbor_mean",
+    "projection": "sparse_matmul",
+}
+"""The op that each key of a recipe's `kernels` is about."""
+
+DENSIFIED = "dense"
+"""What `kernels.projection` calls features that are not kept sparse, for which no op of ours is run."""
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    """What `kernels.KEY` may be, `auto` first, on any platform."""
+    extra = {DENSIFIED} if key == "projection" else set()
+    return ("auto", *sorted({*OPS[KERNELS[key]].names(), *extra}))
+
+
+def check_names(kernels: Any) -> None:
+    """Checks the `kernels` of a recipe, an object with an attribute a key.
+
+    Raises:
+        InputError: one names no implementation.
+    """
+    for key in KERNELS:
+        named, known = getattr(kernels, key), names_of(key)
+        if named not in known:
+            raise InputError(f"kernels.{key} = {named!r} is not one of {', '.join(map(repr, known))}")
+
+
+def check_named(key: str, named: str, takes: type) -> None:
+    """Checks that what `kernels.KEY` names can work on a kind of subject, for the platform and in this process.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if named == "auto" or (key == "projection" and named == DENSIFIED):
+        return
+    try:
+        obstacle = OPS[KERNELS[key]].find(named, takes).obstacle()
+    except ValueError as error:
+        obstacle = str(error)
+    if obstacle:
+        raise InputError(f"kernels.{key} = {named!r}: {obstacle}")

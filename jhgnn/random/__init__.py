@@ -1,0 +1,1 @@
+"""Randomness as pure functions of integers: the counter-based hash, and JAX keys made of it."""

@@ -1,0 +1,195 @@
+"""A run: what `fit` gives back, and what a run folder is opened as."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from jhgnn.config import Config
+from jhgnn.config.recipe import load_recipe
+from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
+from jhgnn.nn.model import Model
+from jhgnn.runtime.jax_settings import configure_jax
+from jhgnn.training.checkpoint import CheckpointStore, Progress
+from jhgnn.training.execution import Execution
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.problem import TaskFactory, pose, read_graph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Run:
+    """A trained model with its graph, its scores, and the folder in which it lies.
+
+    Attributes:
+        folder: `recipe.toml`, `checkpoints/`, `metrics.jsonl`, `summary.json` and more (`docs/architecture.md`).
+        config: the resolved recipe.
+        execution: the problem, its model and the way to run it.
+    """
+
+    def __init__(self, execution: Execution, folder: Path, config: Config | None = None) -> None:
+        """`config` is the recipe, where the execution's leaves out what only updates need."""
+        self.execution, self.folder = execution, folder
+        self.config = execution.config if config is None else config
+        self._store = CheckpointStore(folder / "checkpoints")
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        config: Config | None = None,
+        graph: HeteroGraph | None = None,
+        model: type[Model] | None = None,
+        task: TaskFactory | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """A run from its folder; a loss and metrics of one's own are not needed, since nothing is trained any more.
+
+        Args:
+            folder: as `jhgnn.train` or `fit` left it.
+            config: the folder's recipe with changes, such as where the data lies now.
+            graph: what was trained on, if it was in memory; None: read what the recipe names.
+            model, task: those of one's own that were given to `fit`, where Python does not find them by the name that
+                the recipe has.
+            progress: show the readers' progress.
+
+        Raises:
+            InputError: the folder holds no run, none that is complete, or one of several seeds; the data has changed.
+        """
+        folder = Path(folder).expanduser()
+        if config is None:
+            config = read_recipe(folder)
+        store = CheckpointStore(folder / "checkpoints")
+        seeds = sorted(path.parent for path in folder.glob("seed-*/checkpoints"))
+        if seeds and not store.exists():
+            raise InputError(f"run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
+        store.progress()  # says what is wrong before any data is read
+        if graph is None and not (config.data.path or config.data.preset):
+            raise InputError(
+                f"run {folder}: was trained on a graph in memory; give it as Run.open(..., graph=...), or save it with"
+                " save_graph and name its folder as data.path"
+            )
+        configure_jax()
+        if graph is None:
+            graph = read_graph(config, progress=progress)
+        problem = pose(graph, without_updates(config), model=model, task=task)
+        run = cls(execution_of(problem), folder, config)
+        _ = run.params  # says now whether they are of this model and data
+        return run
+
+    @functools.cached_property
+    def progress(self) -> Progress:
+        """How far the training came."""
+        return self._store.progress()
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch whose parameters are kept; 0 if none was evaluated."""
+        return self.progress.best_epoch
+
+    @functools.cached_property
+    def params(self) -> Any:
+        """The best parameters, nested dictionaries of arrays."""
+        return self._store.load_best_params(self.execution.abstract_params)
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        """What `summary.json` says: scores, times, memory, versions; empty if the training did not end.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        path = self.folder / "summary.json"
+        if not path.exists():
+            return {}
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The figures of the best parameters, such as `test_micro_f1`; empty if the training did not end."""
+        figures = {name: value for name, value in self.summary.items() if name.partition("_")[0] in SPLITS}
+        return {name: value for name, value in figures.items() if value is not None}
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, float]]:
+        """What was told of each evaluated epoch."""
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    @functools.cached_property
+    def _rows(self) -> Mapping[str, Any]:
+        return self.execution.rows(self.params, self.config.run.seed)
+
+    def predict(self) -> np.ndarray:
+        """Class probabilities of all target nodes, float32 `[num_targets, num_classes]`.
+
+        Of links, a structured array with a row for each held-out one: `head`, `relation`, `tail`, `split`, `score`,
+        and the filtered ranks `head_rank` and `tail_rank`.
+        """
+        return self.execution.task.predict(self.execution.structure, self.params, self._rows)
+
+    def embeddings(self, node_type: str | None = None) -> np.ndarray:
+        """What the head reads of all nodes of a type, float32 `[num_nodes, hidden]`; None: of the only one there is.
+
+        Raises:
+            InputError: the model makes no rows of the type.
+        """
+        known = self.execution.task.targets
+        if node_type is None and len(known) == 1:
+            node_type = known[0]
+        if node_type not in known:
+            raise InputError(
+                f"embeddings of {node_type!r}: this run makes rows of {', '.join(known)}; name one of them"
+            )
+        return np.asarray(self._rows[node_type], np.float32)
+
+    def prediction_files(self) -> dict[str, np.ndarray | str]:
+        """What `jhgnn.predict` writes, by name of the file."""
+        return self.execution.task.predictions(self.execution.structure, self.params, self._rows)
+
+    def describe_predictions(self) -> str:
+        """What was predicted, for a person."""
+        return self.execution.task.describe_predictions()
+
+    def plot(self) -> "Figure":
+        """Losses and validation figures by epoch, a Matplotlib figure."""
+        from jhgnn.training.reporting import curves
+
+        return curves(self.metrics)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in list(self.scores.items())[:2])
+        return f"Run({self.config.model.name} on {self.execution.graph.name}, {shown or 'not ended'}, {self.folder})"
+
+
+def read_recipe(folder: Path) -> Config:
+    """The recipe that a run folder keeps.
+
+    Raises:
+        InputError: the folder holds no run.
+    """
+    if not (folder / "recipe.toml").exists():
+        raise InputError(f"run {folder}: holds no run (no recipe.toml); give the folder that train printed")
+    return load_recipe(folder / "recipe.toml")
+
+
+def without_updates(config: Config) -> Config:
+    """The recipe where nothing is trained any more.
+
+    No field of the training nodes is worked out, and neither a loss of one's own nor the figure that picked the best
+    epoch, which may be a metric of one's own, is asked for.
+    """
+    changes = {"loss": "", "monitor": "auto"}
+    if not config.sampling.batch_size and config.task.name != "link_prediction":
+        changes["rows"] = "all"
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))  # type: ignore[arg-type]

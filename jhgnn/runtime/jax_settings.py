@@ -1,0 +1,20 @@
+"""JAX as the commands set it up."""
+
+import os
+from pathlib import Path
+
+import jax
+
+from jhgnn.runtime.step_memory import keep_step_memory
+
+CACHE_DIR = Path("~/.cache/jhgnn/xla")
+
+
+def configure_jax() -> None:
+    """Keeps a step's memory for the next one, and compiled programs on disk between runs, unless the environment says
+    where or that it should not.
+    """
+    keep_step_memory()
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,0 +1,37 @@
+"""Rows by node type, wherever they live: fixed features and learnable embeddings, on the host or on the devices.
+
+Model and step read rows through one interface and never know what is behind it; caches and shards are to be further
+implementations of the same two protocols.
+"""
+
+from collections.abc import Collection
+from typing import Any, Protocol, Self
+
+Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
+
+
+class RowStore(Protocol):
+    """Rows of some node types."""
+
+    @property
+    def node_types(self) -> Collection[str]:
+        """The types that have rows here."""
+        ...
+
+    def gather(self, node_type: str, ids: Array) -> Any:
+        """Rows `[*ids.shape, width]` of int32 ids, dense, or `SparseRows`; where an id is -1 what stands there is
+        padding, which nothing may depend on. Ids are trusted to be in range.
+        """
+        ...
+
+
+class LearnableRowStore(RowStore, Protocol):
+    """Rows that are learnt, each together with its optimizer state."""
+
+    def apply(self, node_type: str, ids: Array, gradients: Array) -> Self:
+        """The store after one update of the rows `ids`, int32 `[n]`, each at most once, -1 for none.
+
+        An update is lazy: rows that are not named keep their values and their optimizer state, weight decay included,
+        as in `torch.optim.SparseAdam`.
+        """
+        ...

@@ -1,0 +1,112 @@
+"""Rows in a device's memory, read and updated inside compiled programs."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.stores.touched import take
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class DeviceRows:
+    """A `RowStore` of fixed features: `[num_nodes, ...]` arrays or `SparseRows` by node type. A pytree."""
+
+    tables: Mapping[str, Any]
+
+    @property
+    def node_types(self) -> Collection[str]:
+        return self.tables.keys()
+
+    def gather(self, node_type: str, ids: jax.Array) -> Any:
+        """See `RowStore`; row 0 where an id is -1."""
+        return jax.tree.map(lambda table: take(table, ids), self.tables[node_type])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DeviceTables:
+    """A `LearnableRowStore` inside an update: tables with the optimizer state of their rows.
+
+    Attributes:
+        tables: `[num_nodes, width]` by node type.
+        states: the optimizer's state for each table alone, of the table's size where it mirrors it.
+        optimizer: what updates a table's rows as if they were the table.
+        valid: bool scalar; where it is false, nothing changes.
+    """
+
+    tables: Mapping[str, jax.Array]
+    states: Mapping[str, optax.OptState]
+    optimizer: optax.GradientTransformationExtraArgs
+    valid: jax.Array
+
+    @classmethod
+    def of(
+        cls, params: Any, opt_state: Any, optimizer: optax.GradientTransformationExtraArgs, valid: jax.Array
+    ) -> "DeviceTables":
+        """The embedding tables of a model's parameters, with what an Optax state of all of them holds for each."""
+
+        def alone(node_type: str) -> Any:
+            return _map_mirrors(lambda mirror: {node_type: tables_of(mirror)[node_type]}, opt_state)
+
+        tables = tables_of(params)
+        return cls(tables, {node_type: alone(node_type) for node_type in tables}, optimizer, valid)
+
+    def into(self, params: Any, opt_state: Any) -> tuple[Any, Any]:
+        """Parameters and optimizer state, of dense weights alone, with the tables and their state beside them."""
+        states = [self.states[node_type] for node_type in self.tables]
+
+        def joined(mirror: Any, *own: Any) -> Any:
+            return with_tables(mirror, {name: part[name] for name, part in zip(self.tables, own, strict=True)})
+
+        return with_tables(params, self.tables), _map_mirrors(joined, opt_state, *states)
+
+    @property
+    def node_types(self) -> Collection[str]:
+        return self.tables.keys()
+
+    def gather(self, node_type: str, ids: jax.Array) -> jax.Array:
+        """See `RowStore`; row 0 where an id is -1."""
+        return take(self.tables[node_type], ids)
+
+    def apply(self, node_type: str, ids: jax.Array, gradients: jax.Array) -> "DeviceTables":
+        """See `LearnableRowStore`; in place where tables and states are donated."""
+        table, state = self.tables[node_type], self.states[node_type]
+        size = table.shape[0]
+        rows = self.gather(node_type, ids)
+        # Padding has places of its own beyond the table, so that no two writes meet, and none is dropped by accident.
+        where = jnp.where(ids >= 0, ids, size + jnp.arange(len(ids), dtype=jnp.int32))
+
+        def written(leaf: jax.Array, rows: jax.Array) -> jax.Array:
+            return leaf.at[where].set(rows, mode="drop", unique_indices=True)
+
+        def mirrors(leaf: jax.Array) -> bool:
+            return leaf.shape == table.shape
+
+        of_rows = jax.tree.map(lambda leaf: take(leaf, ids) if mirrors(leaf) else leaf, state)
+        updates, new = self.optimizer.update({node_type: gradients}, of_rows, {node_type: rows}, valid=self.valid)
+        made = jnp.where(self.valid, rows + updates[node_type], rows)
+        state = jax.tree.map(lambda leaf, rows: written(leaf, rows) if mirrors(leaf) else rows, state, new)
+        return dataclasses.replace(
+            self,
+            tables=dict(self.tables) | {node_type: written(table, made)},
+            states=dict(self.states) | {node_type: state},
+        )
+
+
+def without_tables(opt_state: Any) -> Any:
+    """An Optax state of all parameters without what it holds for the embedding tables."""
+    return _map_mirrors(lambda mirror: with_tables(mirror, {}), opt_state)
+
+
+def _map_mirrors(function: Any, opt_state: Any, *rest: Any) -> Any:
+    """Maps what mirrors the parameters in an Optax state, which are its dictionaries; the first's counters stay."""
+
+    def mapped(node: Any, *others: Any) -> Any:
+        return function(node, *others) if isinstance(node, dict) else node
+
+    return jax.tree.map(mapped, opt_state, *rest, is_leaf=lambda node: isinstance(node, dict))

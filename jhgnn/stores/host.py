@@ -1,0 +1,48 @@
+"""Rows in the host's memory, or mapped from a file: gathered for a batch by native threads without the GIL."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from scipy import sparse
+
+from jhgnn.graph.sparse_rows import SparseRows
+from jhgnn.sampling.native import gather_rows
+
+HostTable: TypeAlias = np.ndarray | SparseRows
+
+
+class HostRows:
+    """A `RowStore` of NumPy arrays, `[num_nodes, ...]` each and C-contiguous, or of padded sparse rows."""
+
+    def __init__(self, tables: Mapping[str, HostTable]) -> None:
+        self.tables = dict(tables)
+
+    @property
+    def node_types(self) -> Collection[str]:
+        return self.tables.keys()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.tables))
+
+    def gather(self, node_type: str, ids: np.ndarray) -> Any:
+        """See `RowStore`; NumPy, zeros where an id is -1."""
+        flat = np.ascontiguousarray(ids, np.int32).reshape(-1)
+        return jax.tree.map(
+            lambda table: gather_rows(table, flat).reshape(*ids.shape, *table.shape[1:]), self.tables[node_type]
+        )
+
+    def abstract(self, node_type: str, ids: Any) -> Any:
+        """Shapes and dtypes of `gather`'s result for ids of a shape."""
+        return jax.tree.map(
+            lambda table: jax.ShapeDtypeStruct((*ids.shape, *table.shape[1:]), table.dtype), self.tables[node_type]
+        )
+
+    @classmethod
+    def of_matrix(cls, node_type: str, matrix: np.ndarray | sparse.csr_array) -> "HostRows":
+        """One type's dense or sparse feature matrix."""
+        if isinstance(matrix, np.ndarray):
+            return cls({node_type: np.ascontiguousarray(matrix, np.float32)})
+        return cls({node_type: SparseRows.from_scipy(matrix)})

@@ -1,0 +1,97 @@
+"""The loss, and the counts from which accuracy and F1 follow."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jhgnn.nn.stage import stage
+
+Loss = Callable[[jax.Array, jax.Array], jax.Array]
+"""From logits `[rows, num_classes]` and labels, `[rows]` or `[rows, num_classes]`, to a loss of each row, `[rows]`."""
+Metric = Callable[[np.ndarray, np.ndarray], float]
+"""From the logits and labels of a whole split to a figure, of which more is better; on the host."""
+
+
+class SplitCounts(NamedTuple):
+    """Of one split: the mean loss, and per class true positives, false positives, false negatives and correct rows."""
+
+    loss: jax.Array  # scalar
+    true_positives: jax.Array  # [num_classes]
+    false_positives: jax.Array
+    false_negatives: jax.Array
+    correct: jax.Array  # scalar: rows with every label right
+
+
+def mean_loss(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """Mean of `losses` over all rows; 0 without any."""
+    with stage("LC", part="loss"):
+        return losses(logits, labels, label_smoothing).mean() if logits.shape[0] else jnp.zeros(())
+
+
+def losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """The loss of each row, `[rows]`: softmax cross entropy for labels `[rows]`, else the mean binary cross entropy."""
+    if labels.ndim == 1:
+        # As optax.softmax_cross_entropy of smoothed one-hot labels, without arrays of their size.
+        right = labels[:, None] == jnp.arange(logits.shape[1])[None, :]
+        wanted = (1.0 - label_smoothing) * jnp.sum(logits, axis=1, where=right)
+        return jax.nn.logsumexp(logits, axis=1) - wanted - label_smoothing * logits.mean(axis=1)
+    targets = labels.astype(logits.dtype) * (1.0 - label_smoothing) + 0.5 * label_smoothing
+    return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=1)
+
+
+def predict(logits: jax.Array, multi_label: bool) -> jax.Array:
+    """Zeros and ones `[num_targets, num_classes]`: the most likely class, or every class above one half."""
+    if multi_label:
+        return logits > 0.0
+    return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+
+
+def count(logits: jax.Array, labels: jax.Array, ids: jax.Array) -> SplitCounts:
+    """The counts of one split."""
+    multi_label = labels.ndim == 2
+    predicted = predict(logits[ids], multi_label)
+    wanted = labels[ids].astype(bool) if multi_label else jax.nn.one_hot(labels[ids], logits.shape[1], dtype=bool)
+    return SplitCounts(
+        mean_loss(logits[ids], labels[ids]),
+        (predicted & wanted).sum(axis=0),
+        (predicted & ~wanted).sum(axis=0),
+        (~predicted & wanted).sum(axis=0),
+        (predicted == wanted).all(axis=1).sum(),
+    )
+
+
+def count_batch(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> SplitCounts:
+    """The counts of a mini-batch's rows, `[rows]` each, where `mask` is true; the loss is their sum, not their mean."""
+    multi_label = labels.ndim == 2
+    predicted = predict(logits, multi_label)
+    wanted = labels.astype(bool) if multi_label else jax.nn.one_hot(labels, logits.shape[1], dtype=bool)
+    rows = mask[:, None]
+    return SplitCounts(
+        jnp.where(mask, losses(logits, labels), 0.0).sum(),
+        (predicted & wanted & rows).sum(axis=0),
+        (predicted & ~wanted & rows).sum(axis=0),
+        (~predicted & wanted & rows).sum(axis=0),
+        ((predicted == wanted).all(axis=1) & mask).sum(),
+    )
+
+
+def scores(counts: SplitCounts, num_rows: int) -> dict[str, float]:
+    """`loss`, `accuracy` (every label of a row right), `micro_f1` and `macro_f1` of one split.
+
+    Macro F1 averages over the classes that occur among labels or predictions, as scikit-learn does; all are 0 for an
+    empty split.
+    """
+    true, false, missed = (np.asarray(array, np.float64) for array in counts[1:4])
+    denominators = 2 * true + false + missed
+    present = denominators > 0
+    f1 = 2 * true[present] / denominators[present]
+    return {
+        "loss": float(counts.loss),
+        "accuracy": float(counts.correct) / max(1, num_rows),
+        "micro_f1": float(2 * true.sum() / max(1.0, denominators.sum())),
+        "macro_f1": float(f1.mean()) if len(f1) else 0.0,
+    }

@@ -1,0 +1,96 @@
+"""Which edges show a link that is to be predicted, so that a batch can leave its own out of message passing.
+
+A link is shown by the edges of its relation between its two nodes, and by those that say the same backwards: of a
+relation that holds the reverse edges, or of its own where it is symmetric.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
+from jhgnn.graph.link_split import edge_positions, reverses
+from jhgnn.graph.link_triples import LinkTriples
+from jhgnn.graph.schema import Relation
+
+Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
+
+
+class ShownLinks(NamedTuple):
+    """The training link that each edge shows, int32 `[num_edges]` each: its position, or the number of links for none.
+
+    `forwards` as an edge of the link's relation, `backwards` as an edge of a reverse.
+    """
+
+    forwards: Array
+    backwards: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class TargetEdges:
+    """`ShownLinks` of a whole graph's or stack's edges, with what is needed to take means without them.
+
+    Attributes:
+        shown: by edge.
+        group: int32 `[num_edges]`, ascending: the edges over which a mean is taken together.
+        num_groups: how many.
+    """
+
+    shown: ShownLinks
+    group: Array
+    num_groups: int = dataclasses.field(metadata={"static": True})
+
+
+def shown_links(
+    graph: HeteroGraph, links: LinkTriples, edges: Mapping[Relation, EdgeSet]
+) -> dict[Relation, ShownLinks]:
+    """What each edge of each relation shows; relations none of whose edges show a link are absent.
+
+    Args:
+        graph: with all its edges, the held-out ones included, which tells who is whose reverse.
+        links: their training split is what is shown.
+        edges: those that messages pass over, with reverses added since.
+    """
+    train = links.triples["train"]
+    none = len(train)
+    shown: dict[Relation, ShownLinks] = {}
+
+    def of(relation: Relation) -> ShownLinks:
+        if relation not in shown:
+            empty = np.full(edges[relation].num_edges, none, np.int32)
+            shown[relation] = ShownLinks(empty, empty.copy())
+        return shown[relation]
+
+    for number, relation in enumerate(links.relations):
+        ids = np.flatnonzero(train[:, 1] == number).astype(np.int32)
+        heads, tails = train[ids, 0], train[ids, 2]
+        if relation in edges:
+            pairs, positions = edge_positions(edges[relation], heads, tails)
+            of(relation).forwards[positions] = ids[pairs]
+        for reverse in sorted({*reverses(graph, relation), relation.reversed()} & edges.keys()):
+            pairs, positions = edge_positions(edges[reverse], tails, heads)
+            of(reverse).backwards[positions] = ids[pairs]
+    return shown
+
+
+def edge_weights(excluded: Mapping[str, TargetEdges], ids: jax.Array, num_links: int) -> dict[str, jax.Array]:
+    """Weights with which messages are summed to the means over all edges but those of some training links.
+
+    Args:
+        ids: int32 `[batch]`, the links' positions in the training split; -1 for none.
+
+    Returns:
+        float32 `[num_edges]` for each graph and stack: 0 for an edge left out, else 1 / edges that stay in its group.
+    """
+    batch = jnp.zeros(num_links + 1, bool).at[jnp.where(ids >= 0, ids, num_links)].set(True).at[num_links].set(False)
+    weights = {}
+    for name, edges in excluded.items():
+        kept = 1.0 - (batch[edges.shown.forwards] | batch[edges.shown.backwards])
+        counts = jax.ops.segment_sum(kept, edges.group, edges.num_groups, indices_are_sorted=True)
+        weights[name] = kept / jnp.maximum(counts, 1.0)[edges.group]
+    return weights

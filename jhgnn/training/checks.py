@@ -1,0 +1,99 @@
+"""Which settings go together: what no single section of a recipe can know, before any data is read."""
+
+import dataclasses
+
+from jhgnn.config import Config
+from jhgnn.errors import InputError
+from jhgnn.nn.model import Model
+from jhgnn.ops.registry import check_names
+
+TASKS = ("node_classification", "link_prediction")
+"""What `task.name` may be without a module."""
+
+
+def check(config: Config, model: type[Model]) -> None:
+    """Refuses a recipe whose settings do not fit its model or each other.
+
+    Raises:
+        InputError: one line that says which, and what would be right.
+    """
+    check_names(config.kernels)
+    model.settled(config.model)
+    _check_task(config, model)
+    _check_sampling(config, model)
+    _check_rows(config, model)
+
+
+def _check_task(config: Config, model: type[Model]) -> None:
+    task = config.task
+    if task.name not in TASKS and ":" not in task.name:
+        raise InputError(
+            f"task.name = {task.name!r} is not one of {', '.join(TASKS)}; a task of your own is MODULE:CLASS"
+        )
+    if task.name != "link_prediction":
+        if ":" in task.name and config.training.label_smoothing:
+            raise InputError(
+                f"training.label_smoothing is for 'node_classification'; {task.name!r} has a loss of its own"
+            )
+        for field in dataclasses.fields(task):
+            if field.name != "name" and getattr(task, field.name) != field.default:
+                raise InputError(
+                    f"task.{field.name} = {getattr(task, field.name)!r} is for task.name = 'link_prediction';"
+                    " leave it out, or name the task"
+                )
+        return
+    if model.over != "relations":
+        raise InputError(
+            f"model.name = {config.model.name!r} embeds one node type or none by relation; links need 'rgcn' or 'rgat'"
+        )
+    if config.training.label_smoothing:
+        raise InputError("training.label_smoothing spreads a class over others; links have none: leave it out")
+    if not config.data.validation:
+        raise InputError("data.validation = false is for classes; links that validate never train: leave it out")
+    if task.encoder == "none" and (task.exclude_targets or task.skip):
+        raise InputError("task.exclude_targets and task.skip are about message passing; task.encoder is 'none'")
+    if task.negatives_of == "link" and not task.negatives:
+        raise InputError("task.negatives_of = 'link' draws task.negatives for each link, which is 0; set it")
+    if config.sampling.batch_size:
+        if not task.negatives:
+            raise InputError(
+                "task.negatives = 0 scores against all nodes, whose rows a mini-batch does not have; set it to a number"
+            )
+        if task.encoder == "none":
+            raise InputError("task.encoder = 'none' has no neighbours to sample; set sampling.batch_size = 0")
+    elif task.exclude_targets and not model.weighs_edges:
+        raise InputError(
+            f"task.exclude_targets over the whole graph works with 'rgcn', whose means take weights of edges, not with"
+            f" {config.model.name!r}; set sampling.batch_size"
+        )
+
+
+def _check_sampling(config: Config, model: type[Model]) -> None:
+    sampling, name = config.sampling, config.model.name
+    if not sampling.batch_size:
+        return
+    if sampling.walks and model.over != "metapaths":
+        raise InputError(f"sampling.walks = {sampling.walks}: walks are HAN's; set it to 0 for {name!r}")
+    if sampling.evaluation == "layerwise" and sampling.walks:
+        raise InputError(
+            "sampling.evaluation = 'layerwise' reads whole metapath graphs, which"
+            f" sampling.walks = {sampling.walks} does without: use 'sampled'"
+        )
+
+
+def _check_rows(config: Config, model: type[Model]) -> None:
+    rows, name = config.training.rows, config.model.name
+    if rows == "auto":
+        return
+    if config.sampling.batch_size or config.task.name == "link_prediction":
+        raise InputError(
+            f"training.rows = {rows!r} is for full-batch classification; leave it out for mini-batches and links"
+        )
+    if rows == "needed" and not takes_fields(model):
+        why = "its fusion averages over all targets" if model.fuses_over_targets else f"{name!r} is a control"
+        raise InputError(f"training.rows = 'needed' is for 'rgcn' and 'rgat'; {why}: use 'all'")
+
+
+def takes_fields(model: type[Model]) -> bool:
+    """Whether a model's rows of some targets depend on their receptive field alone."""
+    return model.over == "relations" and not model.fuses_over_targets

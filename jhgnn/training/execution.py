@@ -1,0 +1,337 @@
+"""Execution: one way to train a problem. The commands, the budget search, the profiler and the benches all run it.
+
+`prepare` chooses between the two ways there are: each update over the whole graph (`WholeGraph`), or over sampled
+mini-batches (`Sampled`). Both tell what they will do, trace their programs for whoever wants to look at them, and
+compile them into `Programs`, which the loop runs.
+"""
+
+import abc
+import copy
+import dataclasses
+import functools
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jhgnn.config import Config
+from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.schema import Metapath
+from jhgnn.nn.inputs import GraphSpec
+from jhgnn.nn.model import Model
+from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.tasks.task import Scores, Task
+from jhgnn.training.mesh import REPLICATED, DeviceMesh, Specs, local
+from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.problem import Choice, Problem
+from jhgnn.training.programs import Compiled
+from jhgnn.training.state import (
+    Builder,
+    Params,
+    TrainState,
+    abstract_params,
+    abstract_state,
+    init_params,
+    init_state,
+    structure_of,
+)
+from jhgnn.training.update import UpdateReport
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch:
+    """A batch on the devices.
+
+    Attributes:
+        cursor: where it stands.
+        following: where the next one does.
+        bucket: the first program that may hold it.
+        arguments: what an update is called with beside the state.
+    """
+
+    cursor: Cursor
+    following: Cursor
+    bucket: int
+    arguments: Any
+
+
+class Execution(abc.ABC):
+    """One problem and one way to train it, with nothing compiled yet.
+
+    Attributes:
+        problem: what is trained.
+        spec: what the model is built for.
+        mesh: the devices.
+        metapaths: that the model aggregates over, or none.
+        choices: implementations, with their reasons.
+        sgb_s: seconds of semantic graph build.
+    """
+
+    mesh: DeviceMesh
+    spec: GraphSpec
+    metapaths: tuple[Metapath, ...]
+    choices: tuple[Choice, ...]
+    sgb_s: float
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        _ = self.monitor
+
+    @property
+    def config(self) -> Config:
+        return self.problem.config
+
+    @property
+    def task(self) -> Task:
+        return self.problem.task
+
+    @property
+    def graph(self) -> HeteroGraph:
+        """What messages pass over."""
+        return self.problem.graph
+
+    @property
+    def model(self) -> type[Model]:
+        return self.problem.model
+
+    @property
+    def read_s(self) -> float:
+        return self.problem.read_s
+
+    @property
+    def monitor(self) -> str:
+        """The validation figure that picks the best epoch.
+
+        Raises:
+            InputError: the recipe names one that the task does not have.
+        """
+        named, known = self.config.training.monitor, self.task.monitors
+        if named not in ("auto", *known):
+            names = ", ".join(map(repr, known))
+            raise InputError(f"training.monitor = {named!r} is no figure of {self.task.name}; use one of {names}")
+        return known[0] if named == "auto" else named
+
+    # The model and its state
+
+    def builder(self, implementations: Mapping[str, str] | None = None) -> Builder:
+        """What makes the model with the task's head, with other implementations by semantic graph if given."""
+        spec, config = self.spec, self.config.model
+        if implementations is not None:
+            spec = dataclasses.replace(spec, implementations=implementations)
+
+        def build(rngs: nnx.Rngs) -> Model:
+            model = self.model(config, spec, rngs=rngs)
+            self.task.add_head(model, self.model.settled(config), spec, rngs=rngs)
+            return model
+
+        return build
+
+    @functools.cached_property
+    def structure(self) -> nnx.GraphDef:
+        """The model with its head, without parameters."""
+        return structure_of(self.builder())
+
+    @functools.cached_property
+    def abstract_params(self) -> Params:
+        """Shapes and dtypes of the parameters."""
+        return abstract_params(self.builder())
+
+    @property
+    def abstract_state(self) -> TrainState:
+        """Shapes and dtypes of the state."""
+        return abstract_state(self.abstract_params, self._optimizer)
+
+    @property
+    def state_specs(self) -> Specs:
+        """How each leaf of the state is cut over the mesh: all are the same on every device."""
+        return jax.tree.map(lambda _: REPLICATED, self.abstract_state)
+
+    def initial_params(self, seed: int) -> Params:
+        """Random parameters, on one device."""
+        return init_params(self.builder(), seed)
+
+    def initial_state(self, seed: int) -> TrainState:
+        """The state before the first step, on one device."""
+        return init_state(self.initial_params(seed), self._optimizer, seed)
+
+    @property
+    def _optimizer(self) -> Any:
+        return make_optimizer(self.config.training, self.batches(0).steps_per_epoch)
+
+    # The examples
+
+    @abc.abstractmethod
+    def batches(self, seed: int) -> EpochBatches:
+        """The training examples by epoch and step; a pure function of the seed."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.batches(0).steps_per_epoch
+
+    def split_size(self, split: str) -> int:
+        """Examples of a split."""
+        return len(self.task.splits.get(split, ()))
+
+    # What it says of itself
+
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """Lines for a person: what is particular to this way of running."""
+
+    @abc.abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What `summary.json` says of this way of running."""
+
+    @abc.abstractmethod
+    def semantic_edges(self) -> Mapping[str, int]:
+        """Edges of each semantic graph that is built or drawn from."""
+
+    # What it computes without an update
+
+    @abc.abstractmethod
+    def rows(self, params: Params, seed: int) -> Mapping[str, Any]:
+        """What the head reads of all nodes of each target type, `[num_nodes, hidden]`; `params` on one device.
+
+        `seed` decides what is drawn, where neighbours are.
+        """
+
+    # Programs
+
+    @property
+    @abc.abstractmethod
+    def num_buckets(self) -> int:
+        """Programs of each kind, for batches of different sizes."""
+
+    @abc.abstractmethod
+    def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
+        """Traces the update; nothing runs."""
+
+    @abc.abstractmethod
+    def lower_evaluation(self, bucket: int = 0) -> jax.stages.Lowered:
+        """Traces what is run to evaluate; nothing runs."""
+
+    @property
+    def has_evaluation_program(self) -> bool:
+        """Whether figures come from a program of the kind of `lower_evaluation`, and not a layer at a time."""
+        return True
+
+    @abc.abstractmethod
+    def lower_inference(self) -> jax.stages.Lowered:
+        """Traces the forward pass alone, without dropout: what the paper calls pure inference; nothing runs."""
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that may lie prepared while a step runs."""
+        return 0
+
+    @abc.abstractmethod
+    def profile_facts(self) -> dict[str, Any]:
+        """What a profile says of this way of running."""
+
+    @abc.abstractmethod
+    def resident_bytes(self) -> int:
+        """What stays on a device beside a running program."""
+
+    def with_training(self, **changes: Any) -> Self:
+        """The same with other settings of the recipe's section `training`."""
+        training = dataclasses.replace(self.config.training, **changes)
+        config = dataclasses.replace(self.config, training=training)
+        other = copy.copy(self)
+        for name in list(vars(other)):
+            if isinstance(getattr(type(self), name, None), functools.cached_property):
+                del other.__dict__[name]
+        other.problem = dataclasses.replace(self.problem, config=config)
+        return other
+
+    @abc.abstractmethod
+    def compile(self) -> "Programs":
+        """Compiles ahead of time and places what stays on the devices; parameters are not needed yet.
+
+        Raises:
+            InputError: the devices cannot do what the recipe asks for.
+        """
+
+
+class Programs(abc.ABC):
+    """An execution, compiled: what the loop, prediction and the profiler run. Shared by all seeds of a run."""
+
+    def __init__(self, execution: Execution, steps: Sequence[Compiled], evaluations: Sequence[Compiled]) -> None:
+        self.execution, self.steps, self.evaluations = execution, tuple(steps), tuple(evaluations)
+
+    @property
+    def compile_s(self) -> float:
+        return sum(program.compile_s for program in (*self.steps, *self.evaluations))
+
+    @property
+    def step(self) -> Compiled:
+        """The program that most batches run."""
+        return self.steps[0]
+
+    @property
+    def evaluated_each_epoch(self) -> tuple[str, ...]:
+        """The splits of which an evaluated epoch tells figures."""
+        return self.execution.task.evaluated_each_epoch
+
+    @abc.abstractmethod
+    def place(self, tree: Any) -> Any:
+        """A state or parameters where the programs read them."""
+
+    @abc.abstractmethod
+    def feed(self, seed: int) -> "Feed":
+        """The batches of training."""
+
+    @abc.abstractmethod
+    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
+        """One update; takes over the state's memory."""
+
+    @abc.abstractmethod
+    def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
+        """Figures of those splits that have examples; `params` as `place` gives them."""
+
+    def with_step(self, step: Compiled) -> Self:
+        """The same with another program for the batches that the first one takes."""
+        other = copy.copy(self)
+        other.steps = (step, *self.steps[1:])
+        return other
+
+    @abc.abstractmethod
+    def inference_arguments(self, params: Params, batch: Batch) -> tuple[Any, ...]:
+        """What the program of `Execution.lower_inference` is called with; `params` as `place` gives them."""
+
+    @abc.abstractmethod
+    def explain(self, state: TrainState, batch: Batch, where: str) -> str:
+        """Where the loss, or else its gradient, first is not finite in a batch whose update left the state alone.
+
+        Args:
+            state: as it was before the update.
+            where: what is known: the batch, and what was not finite.
+        """
+
+    def figures(self, feed: "Feed", train_s: float) -> dict[str, Any]:
+        """What `summary.json` says of how the batches came; `train_s` are the seconds of all updates."""
+        return {}
+
+
+class Feed(abc.ABC):
+    """Brings the batches of training to the devices."""
+
+    @abc.abstractmethod
+    def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Batch, None, None]:
+        """Batches from `start` up to `stop`; closing the iterator ends its threads."""
+
+    def voting(self, batch: Batch, votes: np.ndarray) -> Batch:
+        """The batch with what this process votes for, float32 `[2]`: to save, and to stop after it."""
+        return batch
+
+
+def as_host(tree: Any) -> Any:
+    """Replicated arrays as this process holds them."""
+    return jax.tree.map(local, tree)
+
+
+def num_bytes(tree: Any) -> int:
+    """Of all arrays of a tree, or their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,149 @@
+"""The mesh of a run: its devices on named axes, how arrays reach them, and programs mapped over them.
+
+Axis `data` says who computes which targets of a batch. Axis `rel` is there for those who compute different relations of
+the same targets; it is there only where a strategy asks for it. A `PartitionSpec` for each leaf of state and batch
+says along which axis its leading dimension is cut; a spec in the place of a whole argument or subtree holds for all of
+its leaves. Everything that is summed over devices is summed inside the programs, explicitly.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from jhgnn.errors import InputError
+from jhgnn.training.programs import Compiled, compile_lowered
+
+DATA, REL = "data", "rel"
+REPLICATED = PartitionSpec()
+SHARDED = PartitionSpec(DATA)
+"""Cut along the leading dimension, one part a place of the axis `data`."""
+Specs: TypeAlias = Any
+"""A `PartitionSpec`, or a pytree of them that an argument's begins with."""
+
+
+class DeviceMesh:
+    """The devices of a run, `[data, rel]`, in the order of processes; place i of `data` takes shard i of every batch.
+
+    Attributes:
+        devices: of all processes.
+        size: places on the axis `data`.
+        local_shards: those of this process.
+    """
+
+    def __init__(self, devices_per_process: int = 0, *, relation_shards: int = 1) -> None:
+        """
+        Args:
+            devices_per_process: local devices of each process; 0 for all.
+            relation_shards: places on the axis `rel`.
+
+        Raises:
+            InputError: a process has fewer devices, or they do not divide over the relation shards.
+        """
+        own = jax.local_device_count()
+        if devices_per_process > own:
+            raise InputError(f"distributed.devices = {devices_per_process}, but there are {own} local devices")
+        count = devices_per_process or own
+        by_process: dict[int, list[jax.Device]] = {}
+        for device in jax.devices():
+            by_process.setdefault(device.process_index, []).append(device)
+        self.devices = tuple(device for _, local in sorted(by_process.items()) for device in local[:count])
+        if relation_shards < 1 or count % relation_shards:
+            raise InputError(f"{count} devices of a process do not divide over {relation_shards} relation shards")
+        places = np.array(self.devices).reshape(-1, relation_shards)
+        mine = [i for i, row in enumerate(places) if row[0].process_index == jax.process_index()]
+        self.local_shards = range(mine[0], mine[-1] + 1)
+        self.size, self.relation_shards = places.shape
+        axes = (DATA, REL) if relation_shards > 1 else (DATA,)
+        shaped = places if relation_shards > 1 else places[:, 0]
+        self.mesh = Mesh(shaped, axes, axis_types=(AxisType.Auto,) * len(axes))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the run's files."""
+        return jax.process_index() == 0
+
+    @property
+    def platform(self) -> str:
+        """What programs are compiled for: `cpu`, `gpu` or `tpu`."""
+        return self.devices[0].platform
+
+    def place(self, tree: Any, specs: Specs) -> Any:
+        """Arrays on the devices; where a spec is `SHARDED`, of a leading axis over this process's places of `data`."""
+        shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), _by_leaf(specs, tree), is_leaf=_is_spec)
+        if jax.process_count() == 1:
+            return jax.device_put(tree, shardings)
+        return jax.tree.map(
+            lambda leaf, sharding: jax.make_array_from_process_local_data(sharding, np.asarray(local(leaf))),
+            tree,
+            shardings,
+        )
+
+    def compile(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        specs: Sequence[Specs],
+        *,
+        donate: tuple[int, ...] = (),
+    ) -> Compiled:
+        """Maps and compiles a function, as `lower` says."""
+        return compile_lowered(lambda: self.lower(function, arguments, specs, donate=donate))
+
+    def lower(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        specs: Sequence[Specs],
+        *,
+        donate: tuple[int, ...] = (),
+    ) -> jax.stages.Lowered:
+        """Maps a function over the mesh and traces it; results are the same on all devices.
+
+        `jax.pmap` wraps the case of one axis, `jax.shard_map` that of two.
+
+        Args:
+            function: takes what one device holds: `SHARDED` leaves without their leading axis.
+            arguments: arrays or their shapes as one process holds them.
+            specs: of `REPLICATED` and `SHARDED`, one for each argument or its leaves.
+            donate: numbers of the arguments whose memory the results take over.
+        """
+        if self.relation_shards == 1:
+            axes = tuple(jax.tree.map(_axis, each, is_leaf=_is_spec) for each in specs)
+            mapped = jax.pmap(
+                function, axis_name=DATA, in_axes=axes, out_axes=None, donate_argnums=donate, devices=self.devices
+            )
+            if jax.process_count() > 1:  # lowering places its arguments there, so it needs some
+                arguments = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
+            return mapped.lower(*arguments)
+        by_leaf = tuple(_by_leaf(each, argument) for each, argument in zip(specs, arguments, strict=True))
+
+        def on_one_device(*own: Any) -> Any:
+            return function(*jax.tree.map(lambda leaf, spec: leaf if spec == REPLICATED else leaf[0], own, by_leaf))
+
+        def shaped(leaf: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+            shape = leaf.shape if spec == REPLICATED else (self.size, *leaf.shape[1:])
+            return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=NamedSharding(self.mesh, spec))
+
+        mapped = jax.shard_map(on_one_device, mesh=self.mesh, in_specs=by_leaf, out_specs=REPLICATED, check_vma=False)
+        return jax.jit(mapped, donate_argnums=donate).lower(*jax.tree.map(shaped, tuple(arguments), by_leaf))
+
+
+def _is_spec(node: Any) -> bool:
+    return isinstance(node, PartitionSpec)
+
+
+def _axis(spec: PartitionSpec) -> int | None:
+    return None if spec == REPLICATED else 0
+
+
+def _by_leaf(specs: Specs, tree: Any) -> Any:
+    """A spec for each leaf of a tree, from specs that its own begins with."""
+    return jax.tree.map(lambda spec, part: jax.tree.map(lambda _: spec, part), specs, tree, is_leaf=_is_spec)
+
+
+def local(leaf: Any) -> Any:
+    """A replicated array as this process holds it, on one device."""
+    return leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf

@@ -1,0 +1,72 @@
+"""The folder of a run: made or refused, held against other processes, and the recipe that it keeps."""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from jhgnn.config import Config
+from jhgnn.config.recipe import to_toml
+from jhgnn.errors import InputError
+
+
+def open_folder(folder: Path, *, num_seeds: int, resume: bool) -> None:
+    """Makes the run folder, or refuses to overwrite or to resume.
+
+    Raises:
+        InputError: the folder holds a run already, holds none to resume, or cannot be written.
+    """
+    recipe = folder / "recipe.toml"
+    try:
+        if resume and not recipe.exists():
+            raise InputError(f"--resume: {folder} holds no run (no recipe.toml); leave --resume out to start one")
+        if not resume and recipe.exists():
+            raise InputError(f"run.dir {folder} holds a run already; add --resume to continue it, or name another")
+        several = any(folder.glob("seed-*/recipe.toml"))
+        if resume and several != (num_seeds > 1) and (several or (folder / "checkpoints").exists()):
+            held, way = ("several seeds", "add --seeds N") if several else ("one seed", "leave --seeds out")
+            raise InputError(f"--resume: {folder} holds a run of {held}; {way}")
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"run.dir {folder} is not writable; name another one")
+    except OSError as error:
+        raise InputError(f"run.dir {folder}: {error.strerror}; name a folder that can be written") from None
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Holds the run folder against other processes; the kernel lets go of it however this one ends.
+
+    Raises:
+        InputError: another process trains in it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise InputError(f"run.dir {folder}: another process trains in it; wait for it, or name another") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def withdrawn_on_failure(folder: Path) -> Iterator[None]:
+    """Takes a new run's recipe and empty folder back where nothing comes to be trained, so that one can try again."""
+    try:
+        yield
+    except Exception:
+        (folder / "recipe.toml").unlink()
+        with contextlib.suppress(OSError):  # it holds something else
+            folder.rmdir()
+        raise
+
+
+def recorded(config: Config) -> str:
+    """The recipe as a run keeps it: without the processes of this start, since it may be resumed by others."""
+    distributed = dataclasses.replace(config.distributed, coordinator="", num_processes=0, process_id=-1)
+    return to_toml(dataclasses.replace(config, distributed=distributed))

@@ -1,0 +1,446 @@
+"""Training on sampled mini-batches, on one device or several: each draws the neighbours of its share of every batch."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jhgnn.config import Config
+from jhgnn.errors import InputError
+from jhgnn.graph.erased import NAME as ERASED
+from jhgnn.graph.erased import ids_of_type
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.nn.inputs import GraphSpec
+from jhgnn.random.counter_hash import mix
+from jhgnn.sampling.block_arrays import block_arrays
+from jhgnn.sampling.capacities import Buckets, presampled
+from jhgnn.sampling.device import device_edges
+from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.plan import SamplingPlan
+from jhgnn.stores.device import DeviceRows
+from jhgnn.stores.host import HostRows
+from jhgnn.tasks.node_classification import added
+from jhgnn.tasks.task import Scores
+from jhgnn.training.diagnosis import HINT, explain_loss
+from jhgnn.training.execution import Batch, Execution, Feed, Programs, as_host, num_bytes
+from jhgnn.training.layerwise import layerwise_rows
+from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, local
+from jhgnn.training.problem import Problem
+from jhgnn.training.programs import Compiled, compile_lowered
+from jhgnn.training.remat import check_supported
+from jhgnn.training.sampled_choices import plan_sampling
+from jhgnn.training.sampled_feed import BatchSource, SampledFeed
+from jhgnn.training.sampled_rows import rows_of_samples
+from jhgnn.training.sampled_step import EvaluationProgram, Resident, SampledReader, Shard, seeds_by_type
+from jhgnn.training.state import Params, TrainState
+from jhgnn.training.update import UpdateProgram, UpdateReport
+
+PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """What programs are compiled for: capacities of one part of a batch, and what will stay on the devices."""
+
+    sampler: HostSampler
+    buckets: Buckets
+    resident: Resident
+
+
+class Sampled(Execution):
+    """See the module.
+
+    Attributes:
+        sampling: what is drawn, where, and what features are read.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """Builds metapath graphs where neighbours are drawn from them, and plans the draws.
+
+        Raises:
+            InputError: a fan-out that does not fit the graph or the layers; a kernel named that samples do not use; a
+                batch that does not divide over the devices.
+        """
+        super().__init__(problem)
+        self.mesh = DeviceMesh(problem.config.distributed.devices)
+        self.sampling = plan_sampling(problem)
+        self.spec: GraphSpec = self.sampling.spec
+        self.metapaths, self.choices, self.sgb_s = (
+            self.sampling.metapaths,
+            self.sampling.choices,
+            self.sampling.sgb_s,
+        )
+        self._check_division()
+
+    def _check_division(self) -> None:
+        batch_size, parts = self.config.sampling.batch_size, self.config.training.micro_batches
+        if batch_size % (self.mesh.size * parts):
+            cut = f" of {parts} micro-batches" if parts > 1 else ""
+            raise InputError(f"sampling.batch_size = {batch_size} does not divide over {self.mesh.size} devices{cut}")
+
+    @property
+    def plan(self) -> SamplingPlan:
+        return self.sampling.plan
+
+    @property
+    def num_parts(self) -> int:
+        """Parts that a batch is cut into, over all devices and micro-batches."""
+        return self.mesh.size * self.config.training.micro_batches
+
+    def batches(self, seed: int) -> EpochBatches:
+        return EpochBatches(self.task.training_examples(), self.config.sampling.batch_size, seed)
+
+    def seeds_of(self, ids: np.ndarray, seed: int, step: int) -> dict[str, np.ndarray]:
+        """The seeds of some examples, on the host."""
+        return seeds_by_type(self.task.requests(self._task_data, ids, np.uint32(seed), np.uint32(step)), self.sampling)
+
+    @functools.cached_property
+    def _task_data(self) -> Any:
+        return self.task.resident()
+
+    def evaluation_batches(self, split: str, seed: int) -> EpochBatches | None:
+        """A split's examples in ascending order, or a fixed random part of them, as batches; None if it has none."""
+        ids = self.task.splits[split]
+        if len(ids) == 0:
+            return None
+        seed = int(mix(np.array([seed ^ 0xE7A1], np.uint32))[0])  # draws unlike those of training
+        size, most = self.config.sampling.batch_size, self.config.sampling.evaluation_nodes
+        if 0 < most < len(ids):
+            shuffled = EpochBatches(ids, size, seed)
+            ids = np.sort(ids[shuffled.order(0)[:most]])
+        return EpochBatches(ids, size, seed, shuffle=False)
+
+    @property
+    def layerwise(self) -> bool:
+        """Whether figures come from all neighbours, a layer at a time."""
+        return self.config.sampling.evaluation == "layerwise" or not self.task.by_example
+
+    @property
+    def has_evaluation_program(self) -> bool:
+        return not self.layerwise
+
+    def describe(self) -> list[str]:
+        side, features = self.sampling.side, self.sampling.features_on_device
+        where = "on the device" if features[0] else "on the host"
+        return [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def semantic_edges(self) -> Mapping[str, int]:
+        edges = self.sampling.sampled.edges
+        if self.metapaths:
+            return {} if self.config.sampling.walks else {each.name: own.num_edges for each, own in edges.items()}
+        return {str(each): own.num_edges for each, own in edges.items()}
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """Learns capacities by sampling."""
+        sampling, config = self.sampling, self.config
+        sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
+        buckets = presampled(sampler, config.run.seed, self._presampled_seeds(), quantiles=(1.0,))
+        on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
+        resident = Resident(
+            task=self._task_data,
+            features=DeviceRows(sampling.features.tables if on_device else {}),
+            edges=device_edges(sampling.sampled, sampling.plan) if samples else {},
+            facts=dict(sampling.facts) if samples else {},
+        )
+        return Layout(sampler, buckets, resident)
+
+    def _presampled_seeds(self) -> Iterator[Mapping[str, np.ndarray]]:
+        """Seeds of shares of the first batches; full ones, while there are any."""
+        seed, parts = self.config.run.seed, self.num_parts
+        batches = self.batches(seed)
+        order = batches.order(0)
+        for step in range(max(1, min(batches.steps_per_epoch, PRESAMPLED_DRAWS // parts))):
+            for share in batches.batch(order, step).reshape(parts, -1):
+                yield self.seeds_of(share, seed, step)
+
+    @property
+    def num_buckets(self) -> int:
+        return len(self.layout.buckets.capacities)
+
+    def reader(self, bucket: int) -> SampledReader:
+        """What reads a batch of a bucket."""
+        return SampledReader(self.task, self.sampling, self.layout.buckets.capacities[bucket])
+
+    @property
+    def common_layers(self) -> int:
+        """Layers whose fusion runs over all targets of a batch."""
+        return self.sampling.num_layers if self.model.fuses_over_targets else 0
+
+    def update_program(self, bucket: int = 0, num_devices: int | None = None) -> UpdateProgram:
+        """What is traced for a bucket."""
+        return UpdateProgram(
+            self.structure,
+            self.task,
+            self.reader(bucket),
+            self.config.training,
+            self.steps_per_epoch,
+            self.common_layers,
+            num_devices=self.mesh.size if num_devices is None else num_devices,
+        )
+
+    def evaluation_program(self, bucket: int = 0) -> EvaluationProgram:
+        """What is traced for a bucket; for tasks whose figures add up over examples."""
+        training = self.config.training
+        return EvaluationProgram(
+            self.structure, self.task, self.reader(bucket), training.remat, training.micro_batches, self.common_layers
+        )
+
+    def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
+        votes = jax.ShapeDtypeStruct((len(self.mesh.local_shards), 2), jnp.float32)
+        arguments = (self.abstract_state, self._abstract_resident, self.abstract_shard(bucket), votes)
+        specs = (self.state_specs, REPLICATED, SHARDED, SHARDED)
+        return self.mesh.lower(self.update_program(bucket), arguments, specs, donate=(0,))
+
+    def lower_evaluation(self, bucket: int = 0) -> jax.stages.Lowered:
+        arguments = (self.abstract_params, self._abstract_resident, self.abstract_shard(bucket))
+        return self.mesh.lower(self.evaluation_program(bucket), arguments, (REPLICATED, REPLICATED, SHARDED))
+
+    def lower_inference(self) -> jax.stages.Lowered:
+        """Over a batch: its counts, or where figures are of all rows, its loss without dropout."""
+        if self.task.by_example:
+            return self.lower_evaluation()
+        arguments = (self.abstract_params, self._abstract_resident, self.abstract_shard())
+        return self.mesh.lower(self.update_program().inference, arguments, (REPLICATED, REPLICATED, SHARDED))
+
+    @property
+    def batches_ahead(self) -> int:
+        settings = self.config.sampling
+        return settings.prefetch_depth + 1 if self.sampling.side[0] == "host" and settings.prefetch_threads else 0
+
+    def profile_facts(self) -> dict[str, Any]:
+        settings, last = self.config.sampling, self.layout.buckets.capacities[0][-1]
+        return {
+            "sampling": {
+                "batch_size": settings.batch_size,
+                "fan_out": settings.fan_out,
+                "walks": settings.walks,
+                "side": self.sampling.side[0],
+                "features_on_device": self.sampling.features_on_device[0],
+                "threads": settings.threads,
+                "prefetch_threads": settings.prefetch_threads,
+                "steps_per_epoch": self.steps_per_epoch,
+                "slots": sum(count for _, count in last.items),
+            }
+        }
+
+    @property
+    def _abstract_resident(self) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.layout.resident)
+
+    def abstract_shard(self, bucket: int = 0, num_shards: int | None = None) -> Shard:
+        """Shapes and dtypes of a batch, with an axis over this process's devices, and one over parts if several."""
+        sampling, parts = self.sampling, self.config.training.micro_batches
+        shards = len(self.mesh.local_shards) if num_shards is None else num_shards
+        share = self.config.sampling.batch_size // self.num_parts
+        batch_ids = None
+        if sampling.facts and sampling.side[0] == "device":
+            batch_ids = jax.ShapeDtypeStruct((shards, self.config.sampling.batch_size), jnp.int32)
+        if sampling.side[0] == "device":
+            ids = jax.ShapeDtypeStruct((shards, parts * share), jnp.int32)
+            return Shard(ids, None, {}, jax.ShapeDtypeStruct((shards, 2), jnp.uint32), batch_ids)
+
+        def array(*shape: int, dtype: Any = jnp.int32) -> Any:
+            return jax.ShapeDtypeStruct((shards * parts, *shape), dtype)
+
+        blocks = block_arrays(
+            sampling.plan,
+            self.layout.buckets.capacities[bucket],
+            array,
+            compressed=sampling.compressed,
+            weighted=[stack.name for stack in sampling.stacks],
+        )
+        features = {} if sampling.features_on_device[0] else self.features_of(blocks, sampling.features.abstract)
+        found = (array(share), blocks, features)
+        if parts > 1:
+            found = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((shards, parts, *leaf.shape[1:]), leaf.dtype), found)
+        return Shard(*found)
+
+    def features_of(self, blocks: Any, rows: Any = None) -> dict[str, Any]:
+        """Rows of the input frontier of each type that has features and was met, or `rows` of its type and ids."""
+        store: HostRows = self.sampling.features
+        gather = store.gather if rows is None else rows
+        found = {}
+        for node_type in store.node_types:
+            if node_type in blocks.nodes:
+                found[node_type] = gather(node_type, blocks.nodes[node_type])
+            elif self.sampling.offsets and rows is None:
+                found[node_type] = gather(node_type, ids_of_type(blocks.nodes, node_type, self.sampling.offsets))
+            elif self.sampling.offsets:
+                found[node_type] = gather(node_type, blocks.nodes[ERASED])  # the shape is the same
+        return found
+
+    def rows(self, params: Params, seed: int) -> Mapping[str, np.ndarray]:
+        """Over all neighbours, a layer at a time; where metapaths are walked, over those that are drawn."""
+        if self.config.sampling.walks:
+            return rows_of_samples(self, self.sampling, self.features_of, params, seed)
+        return layerwise_rows(self, self.sampling, params)
+
+    @property
+    def source(self) -> BatchSource:
+        """What batches are made from."""
+        return BatchSource(
+            self.mesh,
+            self.sampling,
+            self.config.sampling,
+            self.layout.sampler,
+            self.layout.buckets,
+            self.config.training.micro_batches,
+            self.seeds_of,
+            self.features_of,
+        )
+
+    def resident_bytes(self) -> int:
+        params_bytes = num_bytes(self.abstract_params)
+        share = num_bytes(self.abstract_shard(0, 1))
+        sampling, ahead = self.config.sampling, 0
+        if self.sampling.side[0] == "host" and sampling.prefetch_threads:
+            ahead = min(sampling.prefetch_depth * share, int(sampling.prefetch_memory_gib * 2**30))
+        return num_bytes((self.layout.resident, self.abstract_state)) + params_bytes + share + ahead
+
+    def with_training(self, **changes: Any) -> "Sampled":
+        other = super().with_training(**changes)
+        if other.num_parts == self.num_parts and "layout" in self.__dict__:
+            other.__dict__["layout"] = self.layout  # capacities are of a part of a batch
+        other._check_division()
+        return other
+
+    def compile(self) -> "SampledPrograms":
+        check_supported(self.config.training.remat)
+        buckets = range(self.num_buckets)
+        steps = [compile_lowered(functools.partial(self.lower_update, bucket)) for bucket in buckets]
+        evaluations = []
+        if not self.layerwise:
+            evaluations = [compile_lowered(functools.partial(self.lower_evaluation, bucket)) for bucket in buckets]
+        return SampledPrograms(self, steps, evaluations)
+
+
+class SampledPrograms(Programs):
+    """See `Sampled`."""
+
+    execution: "Sampled"
+
+    def __init__(self, execution: "Sampled", steps: Sequence[Compiled], evaluations: Sequence[Compiled]) -> None:
+        super().__init__(execution, steps, evaluations)
+        self.mesh = execution.mesh
+        self.resident = self.mesh.place(execution.layout.resident, REPLICATED)
+        self.overflows = 0
+
+    def place(self, tree: Any) -> Any:
+        return self.mesh.place(tree, REPLICATED)
+
+    def feed(self, seed: int) -> "SampledFeed":
+        return SampledFeed(self.execution.source, self.execution.batches(seed))
+
+    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
+        """A batch that overflows on a device leaves the state alone and runs again in a bigger bucket."""
+        shard, votes = batch.arguments
+        for bucket in range(batch.bucket, len(self.steps)):
+            state, report = self.steps[bucket](state, self.resident, shard, votes)
+            if shard.blocks is not None or not bool(local(report.overflowed)):
+                self.overflows += int(bucket > 0)
+                return state, report
+        raise RuntimeError("a batch overflowed the bucket that holds any batch")
+
+    def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
+        """Over sampled neighbours, as the recipe says, or over all of them, a layer at a time."""
+        execution = self.execution
+        batches = {
+            split: execution.evaluation_batches(split, seed) for split in splits if split in execution.task.splits
+        }
+        if execution.layerwise:
+            own = as_host(params)
+            ids = {split: each.seeds for split, each in batches.items() if each is not None}
+            return (
+                execution.task.scores_of_rows(execution.structure, own, execution.rows(own, seed), ids) if ids else {}
+            )
+        found: Scores = {}
+        for split, each in batches.items():
+            if each is None:
+                continue
+            total: list[np.ndarray] | None = None
+            for batch in SampledFeed(self.execution.source, each).iterate(Cursor(), Cursor(1)):
+                total = added(total, as_host(self._count(params, batch)))
+            found[split] = execution.task.mean_scores(total, len(each.seeds))
+        return found
+
+    def _count(self, params: Params, batch: Batch) -> Any:
+        shard, _ = batch.arguments
+        for bucket in range(batch.bucket, len(self.evaluations)):
+            counts, overflowed = self.evaluations[bucket](params, self.resident, shard)
+            if shard.blocks is not None or not int(local(overflowed)):
+                return counts
+        raise RuntimeError("a batch overflowed the bucket that holds any batch")
+
+    def inference_arguments(self, params: Params, batch: Batch) -> tuple[Any, ...]:
+        return params, self.resident, batch.arguments[0]
+
+    def explain(self, state: TrainState, batch: Batch, where: str) -> str:
+        """On this process's shares one after another; what they exchange within a layer is left out."""
+        if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
+            return f"{where}; {HINT}"
+        execution, (shard, _) = self.execution, batch.arguments
+        state, resident = as_host((state, self.resident))
+        program = execution.update_program(batch.bucket, num_devices=1)
+        reader, tables = program.reader, DeviceRows(tables_of(state.params))
+
+        def objective_of(part: Shard) -> Any:
+            def objective(params: Params) -> jax.Array:
+                inputs = reader.inputs(resident, part)
+                ids = reader.touched(params, inputs)
+                rows = {name: DeviceRows(tables_of(params)).gather(name, ids[name]) for name in tables.node_types}
+                return program.loss(with_tables(params, rows), state, inputs, resident, part).loss
+
+            return objective
+
+        losses = ((objective_of(part), state.params) for part in self._parts(reader, shard))
+        suspects = {"params": state.params, "features": as_host(dict(shard.features))}
+        return explain_loss(losses, suspects, where)
+
+    def _parts(self, reader: Any, shard: Shard) -> Iterator[Shard]:
+        """What ran one after the other: the shares of this process's devices, in micro-batches where there are some."""
+        for number in range(len(jax.tree.leaves(shard)[0].addressable_shards)):
+            own = jax.tree.map(lambda leaf, number=number: leaf.addressable_data(number)[0], shard)
+            count = self.execution.config.training.micro_batches
+            if count == 1:
+                yield own
+                continue
+            parts, batch_of = reader.parts(own, count)
+            for index in range(count):
+                yield batch_of(jax.tree.map(lambda leaf, index=index: leaf[index], parts))
+
+    def figures(self, feed: Feed, train_s: float) -> dict[str, Any]:
+        assert isinstance(feed, SampledFeed)
+        sampling = self.execution.sampling
+        num_batches, on_host = max(1, feed.num_batches), sampling.side[0] == "host"
+        return {
+            "batch_size": self.execution.config.sampling.batch_size,
+            "sampling_side": sampling.side[0],
+            "sampling_side_reason": sampling.side[1],
+            "features_on_device": sampling.features_on_device[0],
+            "sampling_wait_share": feed.wait_s / train_s if train_s > 0 else 0.0,
+            # Of the loader's threads, beside training; handing over includes compressing tables for the CPU's kernels.
+            **{f"{what}_ms": feed.host_s[what] / num_batches * 1e3 if on_host else None for what in feed.host_s},
+            # Unknown where the device samples: its blocks never leave it.
+            "padding_waste_slots": feed.waste["slots"] / num_batches if on_host else None,
+            "padding_waste_entries": feed.waste["entries"] / num_batches if on_host else None,
+            "overflows": self.overflows,
+            "devices": self.mesh.size,
+            "processes": jax.process_count(),
+        }
+
+
+def cuts(config: Config, mesh: DeviceMesh) -> Iterator[int]:
+    """Numbers of micro-batches that a budget may try: powers of two that divide the batch."""
+    parts = 2
+    while config.sampling.batch_size % (parts * mesh.size) == 0:
+        yield parts
+        parts *= 2

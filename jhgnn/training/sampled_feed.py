@@ -1,0 +1,149 @@
+"""Brings batches to the devices: sampled by the host, ahead of training, or as examples that they sample for."""
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jhgnn.config import SamplingConfig
+from jhgnn.graph.sampled import SampledBlocks
+from jhgnn.graph.semantic_graph import Csr
+from jhgnn.sampling.capacities import Buckets, padding_waste
+from jhgnn.sampling.compressed import with_edges
+from jhgnn.sampling.entries import HostEntries
+from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.loader import Loader, Prefetch
+from jhgnn.training.execution import Batch, Feed
+from jhgnn.training.mesh import SHARDED, DeviceMesh
+from jhgnn.training.sampled_choices import Sampling
+from jhgnn.training.sampled_step import Shard
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchSource:
+    """What batches are made from, whichever examples they hold.
+
+    Attributes:
+        mesh: the devices that share a batch.
+        sampling, settings: what is drawn, and the recipe's section `sampling`.
+        sampler, buckets: the host's sampler, and capacities of one part of a batch.
+        micro_batches: parts of each device's share.
+        seeds_of: (examples, seed, step) -> their seeds by type.
+        features_of: blocks -> rows of the input frontier, on the host.
+    """
+
+    mesh: DeviceMesh
+    sampling: Sampling
+    settings: SamplingConfig
+    sampler: HostSampler
+    buckets: Buckets
+    micro_batches: int
+    seeds_of: Callable[[np.ndarray, int, int], Mapping[str, np.ndarray]]
+    features_of: Callable[[SampledBlocks], dict[str, Any]]
+
+
+class SampledFeed(Feed):
+    """Brings batches to the devices, from the host sampler or as examples for the devices' own.
+
+    Attributes:
+        wait_s: seconds that the training thread waited for batches.
+        host_s: seconds of host threads that sampling, gathering and handing over took; host sampler only.
+        waste: shares of slots and of table entries that were padding, summed over `num_batches`; host sampler only.
+    """
+
+    def __init__(self, source: BatchSource, batches: EpochBatches) -> None:
+        self._source, self._batches = source, batches
+        mesh, sampling, settings = source.mesh, source.sampling, source.settings
+        self._no_votes = mesh.place(np.zeros((len(mesh.local_shards), 2), np.float32), SHARDED)
+        self._loader: Loader | None = None
+        self.waste = {"slots": 0.0, "entries": 0.0}
+        self.host_s = {"sample": 0.0, "gather": 0.0, "transfer": 0.0}
+        self.num_batches = 0
+        if sampling.side[0] != "host":
+            return
+        edges = {
+            draw.name: Csr(sampling.sampled.edges[draw.steps[0]].indptr, sampling.sampled.edges[draw.steps[0]].senders)
+            for draw in sampling.plan.draws
+            if draw.name in sampling.facts
+        }
+        self._entries = HostEntries(sampling.plan, edges, sampling.facts) if sampling.facts else None
+        parts = source.micro_batches
+        self._shards = range(parts * mesh.local_shards.start, parts * mesh.local_shards.stop)
+        self._loader = Loader(
+            source.sampler,
+            batches,
+            source.buckets,
+            seeds_of=lambda ids, step: source.seeds_of(ids, batches.seed, step),
+            prefetch=Prefetch(
+                settings.prefetch_threads, settings.prefetch_depth, int(settings.prefetch_memory_gib * 2**30)
+            ),
+            gather=self._gather,
+            transfer=self._transfer,
+            num_shards=mesh.size * parts,
+            local_shards=self._shards,
+        )
+
+    @property
+    def wait_s(self) -> float:
+        return 0.0 if self._loader is None else self._loader.wait_s
+
+    def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Batch, None, None]:
+        if self._loader is None:
+            yield from self._examples(start, stop)
+            return
+        batches = self._loader.iterate(start, stop)
+        try:
+            for batch in batches:
+                shard, waste = batch.inputs
+                for kind, part in waste.items():
+                    self.waste[kind] += part
+                self.host_s["sample"] += batch.sample_s
+                self.host_s["gather"] += batch.gather_s
+                self.host_s["transfer"] += batch.transfer_s
+                self.num_batches += 1
+                yield Batch(batch.cursor, batch.following, batch.bucket, (shard, self._no_votes))
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+    def voting(self, batch: Batch, votes: np.ndarray) -> Batch:
+        shard, _ = batch.arguments
+        mesh = self._source.mesh
+        placed = mesh.place(np.tile(votes, (len(mesh.local_shards), 1)), SHARDED)
+        return dataclasses.replace(batch, arguments=(shard, placed))
+
+    def _gather(self, blocks: SampledBlocks, ids: np.ndarray, step: int) -> Any:
+        source = self._source
+        if self._entries is not None:
+            blocks = self._entries.annotated(blocks, ids, self._batches.seed, step)
+        features = {} if source.sampling.features_on_device[0] else source.features_of(blocks)
+        cut = ids.reshape(source.mesh.size * source.micro_batches, -1)
+        return blocks, cut[self._shards.start : self._shards.stop], features, padding_waste(blocks)
+
+    def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[Any, Any]:
+        _, (blocks, ids, features, waste) = prepared
+        if self._source.sampling.compressed:
+            blocks = with_edges(blocks)
+        shard, parts = Shard(ids, blocks, features), self._source.micro_batches
+        if parts > 1:
+            shard = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]), shard)
+        shard = self._source.mesh.place(shard, SHARDED)
+        return shard.blocks, (shard, waste)
+
+    def _examples(self, start: Cursor, stop: Cursor | None) -> Iterator[Batch]:
+        source, batches = self._source, self._batches
+        mesh, cursor, epoch, order = source.mesh, start, -1, np.zeros(0, np.int64)
+        while stop is None or cursor < stop:
+            if epoch != cursor.epoch:
+                epoch, order = cursor.epoch, batches.order(cursor.epoch)
+            whole = batches.batch(order, cursor.step)
+            own = whole.reshape(mesh.size, -1)[mesh.local_shards.start : mesh.local_shards.stop]
+            draw = np.array([batches.seed, batches.global_step(cursor)], np.uint32)
+            left = np.tile(whole, (len(own), 1)) if source.sampling.facts else None
+            shard = mesh.place(Shard(own, None, {}, np.tile(draw, (len(own), 1)), left), SHARDED)
+            following = batches.following(cursor)
+            self.num_batches += 1
+            yield Batch(cursor, following, 0, (shard, self._no_votes))
+            cursor = following

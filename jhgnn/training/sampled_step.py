@@ -1,0 +1,214 @@
+"""What sampled training traces: how a program reads a batch of blocks, and the counts of one for evaluation.
+
+Both are written for one device's share of a batch, which holds sampled blocks (from the host) or examples alone, for
+which the program samples.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.flatten_util import ravel_pytree
+
+from jhgnn.graph.erased import NAME as ERASED
+from jhgnn.graph.erased import ids_of_type
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.nn.inputs import ModelInputs, SampledInputs
+from jhgnn.nn.recompute import recomputing, without_gradient
+from jhgnn.nn.reduction import Partial, Reduce
+from jhgnn.nn.stage import stage
+from jhgnn.sampling.device import sample_on_device
+from jhgnn.sampling.entries import EdgeFacts, annotated_on_device
+from jhgnn.sampling.plan import Capacities
+from jhgnn.stores.device import DeviceRows
+from jhgnn.tasks.task import Request, Task
+from jhgnn.training.mesh import DATA
+from jhgnn.training.micro_batches import CommonFusion, common_sums
+from jhgnn.training.sampled_choices import Sampling
+from jhgnn.training.state import Params
+from jhgnn.training.update import over_devices
+
+Array = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resident:
+    """What stays on every device.
+
+    Attributes:
+        task: `Task.resident`.
+        features: of all nodes, where programs gather them; else none.
+        edges: in-edges by relation, where programs sample; else none.
+        facts: of the draws' edges likewise, where entries are left out or weighed.
+    """
+
+    task: Any
+    features: DeviceRows
+    edges: Mapping[str, Any]
+    facts: Mapping[str, EdgeFacts]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shard:
+    """One device's share of a batch: blocks with the features gathered for them, or examples to sample for.
+
+    Attributes:
+        ids: the share's examples, int32 `[share]`, -1 for none.
+        blocks: from the host sampler, or None.
+        features: rows of the input frontier that the host gathered.
+        draw: uint32 `[2]`, seed and step that the device sampler hashes, or None.
+        batch_ids: int32 `[batch]`, the whole batch's examples, whose edges are left out; None where none are.
+    """
+
+    ids: Array
+    blocks: Any
+    features: Mapping[str, Any]
+    draw: Array | None = None
+    batch_ids: Array | None = None
+
+
+def seeds_by_type(requests: Sequence[Request], sampling: Sampling) -> dict[str, Array]:
+    """The seeds of a share, int32 by type that is drawn from, in the order of the requests."""
+    found: dict[str, list[Array]] = {}
+    for node_type, ids in requests:
+        assert ids is not None
+        xp = np if isinstance(ids, np.ndarray) else jnp
+        flat = ids.reshape(-1)
+        if sampling.offsets:
+            (start,) = (start for name, start, _ in sampling.offsets if name == node_type)
+            found.setdefault(ERASED, []).append(xp.where(flat >= 0, flat + start, -1))
+        else:
+            found.setdefault(node_type, []).append(flat)
+    joined = {}
+    for node_type, parts in found.items():
+        xp = np if isinstance(parts[0], np.ndarray) else jnp
+        joined[node_type] = (parts[0] if len(parts) == 1 else xp.concatenate(parts)).astype(np.int32)
+    return joined
+
+
+class SampledReader:
+    """Reads sampled blocks, drawing them first where the batch holds examples alone."""
+
+    def __init__(self, task: Task, sampling: Sampling, capacities: Capacities) -> None:
+        self.task, self.sampling, self.capacities = task, sampling, capacities
+
+    def inputs(self, resident: Resident, batch: Shard) -> SampledInputs:
+        sampling, blocks = self.sampling, batch.blocks
+        if blocks is None:
+            assert batch.draw is not None
+            with stage("SAMPLE"):
+                seed, step = batch.draw[0], batch.draw[1]
+                seeds = seeds_by_type(self.task.requests(resident.task, batch.ids, seed, step), sampling)
+                blocks = sample_on_device(sampling.plan, self.capacities, resident.edges, seeds, seed, step)
+                if resident.facts:
+                    by_draw = {draw.name: resident.edges[str(draw.steps[0])] for draw in sampling.plan.draws}
+                    left = batch.ids if batch.batch_ids is None else batch.batch_ids
+                    blocks = annotated_on_device(sampling.plan, blocks, by_draw, resident.facts, left, seed, step)
+        features = dict(batch.features)
+        with stage("LOAD"):
+            for node_type in resident.features.node_types:
+                if node_type == ERASED or node_type in blocks.nodes or sampling.offsets:
+                    ids = blocks.nodes[ERASED] if node_type == ERASED else self._ids(blocks, node_type)
+                    rows = resident.features.gather(node_type, ids)
+                    if sampling.offsets:  # a slot of another type has rows of zeros
+                        rows = jax.tree.map(lambda leaf, met=(ids >= 0)[:, None]: jnp.where(met, leaf, 0), rows)
+                    features[node_type] = rows
+        return SampledInputs(features, blocks, sampling.endpoints, sampling.offsets, sampling.stacks)
+
+    def _ids(self, blocks: Any, node_type: str) -> jax.Array:
+        return ids_of_type(blocks.nodes, node_type, self.sampling.offsets)
+
+    def touched(self, params: Params, inputs: ModelInputs) -> dict[str, jax.Array]:
+        assert isinstance(inputs, SampledInputs)
+        met = {name: bool(inputs.offsets) or name in inputs.blocks.nodes for name in tables_of(params)}
+        return {name: inputs.ids(name) if met[name] else jnp.zeros(0, jnp.int32) for name in met}
+
+    def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
+        """The seeds have the first slots, in the order in which they were asked for."""
+        taken: dict[str, int] = {}
+        found = []
+        for node_type, ids in task.requests(*about):
+            assert ids is not None
+            start = taken.get(node_type, 0)
+            taken[node_type] = start + ids.size
+            own = rows[node_type][start : start + ids.size]
+            found.append(own.reshape(*ids.shape, own.shape[-1]))
+        return found
+
+    def overflowed(self, inputs: ModelInputs) -> jax.Array:
+        assert isinstance(inputs, SampledInputs)
+        return inputs.blocks.overflowed
+
+    def examples(self, batch: Shard) -> jax.Array:
+        return batch.ids
+
+    def parts(self, batch: Shard, count: int) -> tuple[Any, Any]:
+        if batch.blocks is None:
+            parts: Any = batch.ids.reshape(count, -1)
+            return parts, lambda ids: dataclasses.replace(batch, ids=ids)
+        return (batch.ids, batch.blocks, dict(batch.features)), lambda own: dataclasses.replace(
+            batch, ids=own[0], blocks=own[1], features=own[2]
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EvaluationProgram:
+    """Counts of one batch, without dropout, for tasks whose figures add up over examples."""
+
+    structure: nnx.GraphDef
+    task: Any
+    reader: SampledReader
+    remat: str
+    micro_batches: int
+    common_layers: int
+
+    def __call__(self, params: Params, resident: Resident, batch: Shard) -> Any:
+        """Counts of the whole batch, and whether a device's sample overflowed."""
+        if self.micro_batches == 1:
+            found = self._counts(params, resident, batch, over_devices)
+        else:
+            found = self._counts_of_parts(params, resident, batch)
+        # One vector here as well: over several processes, collectives of one program may meet in different orders.
+        vector, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found))
+        return unravel(jax.lax.psum(vector, DATA))
+
+    def _counts_of_parts(self, params: Params, resident: Resident, batch: Shard) -> Any:
+        parts, batch_of = self.reader.parts(batch, self.micro_batches)
+        known: Sequence[Any] = ()
+        if self.common_layers:
+
+            def partial_sums(_: Params, rows: Mapping[str, jax.Array], part: Any, known: Sequence[Any]) -> Partial:
+                inputs = self.reader.inputs(resident, batch_of(part))
+                with recomputing(without_gradient(self.remat)):
+                    model: Any = nnx.merge(self.structure, with_tables(params, rows))
+                    return model.partial_sums(inputs, None, known)
+
+            rows = jax.lax.map(lambda part: self._rows_read(params, resident, batch_of(part))[1], parts)
+            calls = CommonFusion(self.common_layers, None, partial_sums, None, over_devices)  # type: ignore[arg-type]
+            known = common_sums(calls, params, rows, parts)
+
+        def reduce(partial: Partial) -> Any:
+            return known[partial.layer] if known else partial.values
+
+        every = jax.lax.map(lambda part: self._counts(params, resident, batch_of(part), reduce), parts)
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32).sum(axis=0), every)
+
+    def _rows_read(self, params: Params, resident: Resident, batch: Shard) -> tuple[SampledInputs, Any]:
+        inputs = self.reader.inputs(resident, batch)
+        ids, tables = self.reader.touched(params, inputs), DeviceRows(tables_of(params))
+        return inputs, {name: tables.gather(name, ids[name]) for name in tables.node_types}
+
+    def _counts(self, params: Params, resident: Resident, batch: Shard, reduce: Reduce) -> Any:
+        inputs, rows = self._rows_read(params, resident, batch)
+        with recomputing(without_gradient(self.remat)):
+            model: Any = nnx.merge(self.structure, with_tables(params, rows))
+            made = self.task.represent(model, inputs, model.encode(inputs, None, reduce))
+        zero = jnp.zeros((), jnp.uint32)
+        (picked,) = self.reader.pick(made, inputs, self.task, resident.task, batch.ids, zero, zero)
+        return self.task.counts(model, picked, resident.task, batch.ids), inputs.blocks.overflowed

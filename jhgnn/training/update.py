@@ -1,0 +1,256 @@
+"""The update: gradients of a batch's loss, summed over whoever holds a part of it, and one step of the optimizer.
+
+It is written for one device's share of a batch and knows neither task nor model. A `Reader` says what the model reads
+of a batch: the whole graph, or sampled blocks.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.flatten_util import ravel_pytree
+
+from jhgnn.config import TrainingConfig
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.nn.inputs import ModelInputs
+from jhgnn.nn.recompute import recomputing
+from jhgnn.nn.reduction import Partial, Reduce, alone
+from jhgnn.nn.stage import stage
+from jhgnn.stores.device import DeviceRows, DeviceTables, without_tables
+from jhgnn.stores.touched import TouchedRows, merge_devices, sum_repeated
+from jhgnn.tasks.task import Sum, Task
+from jhgnn.training.mesh import DATA
+from jhgnn.training.micro_batches import (
+    CommonFusion,
+    PartSums,
+    Touched,
+    sums_of_parts,
+    sums_with_common_fusion,
+)
+from jhgnn.training.optimizer import apply_gradients, clipped, make_optimizer
+from jhgnn.training.state import Params, TrainState, dropout_seed
+
+
+class UpdateReport(NamedTuple):
+    """What an update tells the host, over the whole batch: the mean loss before it, and whether it took place.
+
+    It does not where the loss or a gradient is not finite, nor where a device's sample overflowed its capacities: then
+    the state is as it was, and the batch is to be run again with larger ones.
+    """
+
+    loss: jax.Array
+    num_examples: jax.Array
+    finite: jax.Array
+    overflowed: jax.Array
+    gradient_norm: jax.Array
+    votes: jax.Array  # float32 [2]: devices whose processes want to save and to stop; the same on all of them
+
+
+class Reader(Protocol):
+    """What the model and the task read of a batch.
+
+    `resident` is what stays on the device, in its `task` what the task keeps there; `batch` is what comes.
+    """
+
+    def inputs(self, resident: Any, batch: Any) -> ModelInputs:
+        """What the model reads."""
+        ...
+
+    def touched(self, params: Params, inputs: ModelInputs) -> dict[str, jax.Array]:
+        """Ids of the rows of each embedding table that the inputs read, -1 for padding; none: whole tables."""
+        ...
+
+    def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
+        """The rows of each of the task's requests; `about` are the arguments of `Task.requests`."""
+        ...
+
+    def overflowed(self, inputs: ModelInputs) -> jax.Array:
+        """Whether the inputs are invalid, since a sample did not fit; bool scalar."""
+        ...
+
+    def examples(self, batch: Any) -> jax.Array:
+        """The batch's examples, int32 `[n]`, -1 for none."""
+        ...
+
+    def parts(self, batch: Any, count: int) -> tuple[Any, Any]:
+        """A batch cut into equal parts: what differs between them, with their axis first, and what makes a batch of
+        one.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UpdateProgram:
+    """The static side of an update.
+
+    Attributes:
+        structure: the model with its head, without parameters.
+        task, reader: what is learnt, and how it is read.
+        training: the recipe's section.
+        steps_per_epoch: for the optimizer's schedule.
+        common_layers: layers whose fusion runs over all targets of a batch; 0 where each row's is its own.
+        num_devices: that share a batch over the mapped axis `data`; 0 where the program is not mapped.
+        count: examples of every batch, where none has padding; else None.
+    """
+
+    structure: nnx.GraphDef
+    task: Task
+    reader: Reader
+    training: TrainingConfig
+    steps_per_epoch: int
+    common_layers: int = 0
+    num_devices: int = 0
+    count: int | None = None
+
+    def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
+        """One update on the whole batch: sums over all devices, divided by the number of its examples."""
+        if not self.num_devices:
+            return self._alone(state, resident, batch, votes)
+        sizes = {name: table.shape[0] for name, table in tables_of(state.params).items()}
+        own, rows = self._sums(state, resident, batch)
+        with stage("SYNC"):
+            # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes.
+            vector, unravel = ravel_pytree((own, votes))
+            (summed, loss, count, overflows), votes = unravel(jax.lax.psum(vector, DATA))
+            if self.num_devices > 1 and rows:
+                rows = merge_devices(rows, sizes, DATA, after=count)
+            elif self.training.micro_batches > 1 or self.task.repeats:
+                rows = {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
+        with stage("PU"):
+            scale = 1.0 / jnp.maximum(count, 1.0)
+            gradients = with_tables(summed, {name: each.gradients for name, each in rows.items()})
+            gradients = jax.tree.map(lambda gradient: gradient * scale, gradients)
+            norm = optax.tree.norm(gradients)
+            loss, overflowed = loss * scale, overflows > 0
+            finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+            optimizer, valid = make_optimizer(self.training, self.steps_per_epoch), finite & ~overflowed
+            gradients = clipped(gradients, norm, self.training.gradient_clip)
+            tables = DeviceTables.of(state.params, state.opt_state, optimizer, valid)
+            dense, of_rows = with_tables(gradients, {}), tables_of(gradients)
+            params, opt_state = apply_gradients(
+                optimizer, dense, without_tables(state.opt_state), with_tables(state.params, {}), valid
+            )
+            for name, each in rows.items():
+                tables = tables.apply(name, each.ids, of_rows[name])
+            params, opt_state = tables.into(params, opt_state)
+        step = state.step + jnp.where(overflowed, 0, 1)
+        report = UpdateReport(loss, count, finite, overflowed, norm, votes)
+        return TrainState(step, state.seed, params, opt_state), report
+
+    def _alone(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
+        """On one device that holds whole tables: the mean is taken before the gradient."""
+        gradient = jax.value_and_grad(self.mean_loss, has_aux=True)
+        (loss, count), gradients = gradient(state.params, state, resident, batch)
+        with stage("PU"):
+            norm = optax.tree.norm(gradients)
+            finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+            optimizer = make_optimizer(self.training, self.steps_per_epoch)
+            gradients = clipped(gradients, norm, self.training.gradient_clip)
+            params, opt_state = apply_gradients(optimizer, gradients, state.opt_state, state.params, finite)
+        report = UpdateReport(loss, jnp.asarray(count, jnp.float32), finite, jnp.zeros((), bool), norm, votes)
+        return TrainState(state.step + 1, state.seed, params, opt_state), report
+
+    def mean_loss(
+        self, params: Params, state: TrainState, resident: Any, batch: Any
+    ) -> tuple[jax.Array, jax.Array | float]:
+        """The mean loss of a batch on one device that holds whole tables, and how many of its examples count.
+
+        Args:
+            params: of which it is the loss; those of `state` play no part.
+        """
+        total = self.loss(params, state, self.reader.inputs(resident, batch), resident, batch)
+        count = jnp.maximum(total.num_examples, 1.0) if self.count is None else float(self.count)
+        return total.loss / count, count
+
+    def inference(self, params: Params, resident: Any, batch: Any) -> jax.Array:
+        """The summed loss of a batch without dropout and without a gradient, on all devices; for the profiler."""
+        inputs = self.reader.inputs(resident, batch)
+        ids, tables = self.reader.touched(params, inputs), DeviceRows(tables_of(params))
+        rows = {name: tables.gather(name, ids[name]) for name in tables.node_types}
+        zero = jnp.zeros((), jnp.uint32)
+        state = TrainState(zero, zero, params, ())
+        total = self.loss(with_tables(params, rows), state, inputs, resident, batch, over_devices, dropout=False)
+        return jax.lax.psum(total.loss, DATA)
+
+    def loss(
+        self,
+        on_rows: Params,
+        state: TrainState,
+        inputs: ModelInputs,
+        resident: Any,
+        batch: Any,
+        reduce: Reduce = alone,
+        *,
+        dropout: bool = True,
+    ) -> Sum:
+        """The summed loss of a share or a part, its tables being the rows that it touches, and its examples."""
+        with recomputing(self.training.remat):
+            model: Any = nnx.merge(self.structure, on_rows)
+            rows = self.task.represent(
+                model, inputs, model.encode(inputs, dropout_seed(state) if dropout else None, reduce)
+            )
+            about = (resident.task, self.reader.examples(batch), state.seed, state.step.astype(jnp.uint32))
+            with stage("LC", part="classifier"):
+                picked = self.reader.pick(rows, inputs, self.task, *about)
+            return self.task.loss(model, picked, *about)
+
+    def _sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
+        """Of this device's share: at once, or one part after the other."""
+        if self.training.micro_batches == 1:
+            return self.part_sums(state, resident, batch)
+        parts, batch_of = self.reader.parts(batch, self.training.micro_batches)
+        if not self.common_layers:
+            return sums_of_parts(lambda part: self.part_sums(state, resident, batch_of(part)), parts)
+        calls = self.common_fusion(state, resident, batch_of)
+        return sums_with_common_fusion(calls, state.params, tables_of(state.params), parts)
+
+    def common_fusion(self, state: TrainState, resident: Any, batch_of: Any) -> CommonFusion:
+        """What micro-batches call to fuse over the targets of all parts; `batch_of` makes a batch of a part."""
+        seed = dropout_seed(state)
+
+        def touched(part: Any) -> dict[str, jax.Array]:
+            return self.reader.touched(state.params, self.reader.inputs(resident, batch_of(part)))
+
+        def partial_sums(dense: Params, rows: Mapping[str, jax.Array], part: Any, known: Sequence[Any]) -> Partial:
+            inputs = self.reader.inputs(resident, batch_of(part))
+            with recomputing(self.training.remat):
+                model: Any = nnx.merge(self.structure, with_tables(dense, rows))
+                return model.partial_sums(inputs, seed, known)
+
+        def loss(
+            dense: Params, rows: Mapping[str, jax.Array], part: Any, reduce: Reduce
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
+            own = batch_of(part)
+            inputs = self.reader.inputs(resident, own)
+            total = self.loss(with_tables(dense, rows), state, inputs, resident, own, reduce)
+            return total.loss, jnp.asarray(total.num_examples), self.reader.overflowed(inputs).astype(jnp.float32)
+
+        return CommonFusion(self.common_layers, touched, partial_sums, loss, over_devices)
+
+    def part_sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
+        """The sums of a share, or of a part of it that stands alone."""
+        inputs = self.reader.inputs(resident, batch)
+        ids = self.reader.touched(state.params, inputs)
+        tables = DeviceRows(tables_of(state.params))
+        rows = {name: tables.gather(name, ids[name]) for name in tables.node_types}
+
+        def objective(dense: Params, rows: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array | float]:
+            return self.loss(with_tables(dense, rows), state, inputs, resident, batch, over_devices)
+
+        gradient = jax.value_and_grad(objective, argnums=(0, 1), has_aux=True)
+        (loss, count), (dense, of_rows) = gradient(with_tables(state.params, {}), rows)
+        touched = {name: TouchedRows(ids[name], of_rows[name]) for name in rows}
+        overflows = self.reader.overflowed(inputs).astype(jnp.float32)
+        return PartSums(with_tables(dense, {}), loss, jnp.asarray(count, jnp.float32), overflows), touched
+
+
+def over_devices(partial: Partial) -> Any:
+    """The reduction over the devices of `data`, each of which holds all relations and its share of the targets."""
+    if partial.over == "relations":
+        return partial.values
+    vector, unravel = ravel_pytree(partial.values)
+    return unravel(jax.lax.psum(vector, DATA))

@@ -1,0 +1,440 @@
+"""Training over the whole graph: every update's messages pass over all of it, or over its examples' receptive field."""
+
+import dataclasses
+import functools
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from scipy import sparse
+
+from jhgnn.graph.hetero_graph import EdgeSet
+from jhgnn.graph.receptive_field import ReceptiveField, receptive_field
+from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.graph.schema import Metapath, Relation
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.graph.stacked import StackedRelations, stack_relations
+from jhgnn.nn.inputs import FieldInputs, GraphInputs, GraphSpec, ModelInputs
+from jhgnn.nn.recompute import recomputing, without_gradient
+from jhgnn.ops.registry import DENSIFIED, OPS
+from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.tasks.link_edges import ShownLinks, TargetEdges, edge_weights, shown_links
+from jhgnn.tasks.link_prediction import LinkPrediction
+from jhgnn.tasks.task import Scores, Task
+from jhgnn.training.checks import takes_fields
+from jhgnn.training.diagnosis import explain_loss
+from jhgnn.training.execution import Batch, Execution, Feed, Programs, num_bytes
+from jhgnn.training.mesh import DeviceMesh
+from jhgnn.training.problem import (
+    Choice,
+    Problem,
+    check_kernel,
+    feature_widths,
+    relations_of,
+    stackable,
+    summing,
+)
+from jhgnn.training.programs import compile_lowered, lower_ahead
+from jhgnn.training.remat import check_supported
+from jhgnn.training.state import Params, TrainState
+from jhgnn.training.update import UpdateProgram, UpdateReport
+
+NEEDED_BELOW = 0.8
+"""Share of the whole graph's edges and rows below which `auto` trains on the receptive field."""
+
+
+class Resident(NamedTuple):
+    """What a step reads beside the state and the examples of a batch; on the device."""
+
+    inputs: GraphInputs | FieldInputs
+    excluded: Mapping[str, TargetEdges]
+    """By graph or stack, which links its edges show; empty where no edges are left out."""
+    task: Any
+    """`Task.resident`."""
+
+
+class WholeGraphReader:
+    """Reads the whole graph, or the field of the only examples; a batch is the numbers of its examples."""
+
+    def __init__(self, num_links: int = 0) -> None:
+        """`num_links` of training, where a batch's own edges are left out."""
+        self.num_links = num_links
+
+    def inputs(self, resident: Resident, batch: jax.Array) -> ModelInputs:
+        inputs = resident.inputs
+        if resident.excluded:
+            assert isinstance(inputs, GraphInputs)
+            weights = edge_weights(resident.excluded, batch, self.num_links)
+            inputs = dataclasses.replace(inputs, weights=weights)
+        return inputs
+
+    def touched(self, params: Params, inputs: ModelInputs) -> dict[str, jax.Array]:
+        return {}
+
+    def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
+        assert isinstance(inputs, GraphInputs | FieldInputs)
+        return [
+            rows[node_type] if ids is None else inputs.rows_of(rows[node_type], jnp.maximum(ids, 0))
+            for node_type, ids in task.requests(*about)
+        ]
+
+    def overflowed(self, inputs: ModelInputs) -> jax.Array:
+        return jnp.zeros((), bool)
+
+    def examples(self, batch: jax.Array) -> jax.Array:
+        return batch
+
+    def parts(self, batch: jax.Array, count: int) -> tuple[Any, Any]:
+        raise NotImplementedError("a full batch is not cut")
+
+
+class WholeGraph(Execution):
+    """See the module.
+
+    Attributes:
+        inputs: features and semantic graphs of the whole graph, on the device.
+        resident: what a step reads.
+        rows_computed: by a step: `all` or `needed`, and why.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        host_graphs: Mapping[str, SemanticGraph],
+        metapaths: tuple[Metapath, ...] = (),
+        *,
+        sgb_s: float = 0.0,
+    ) -> None:
+        """Chooses implementations and moves to the device what the model reads, nothing else.
+
+        Args:
+            problem: what is trained.
+            host_graphs: of `build_for`, as `metapaths`, which took `sgb_s` seconds.
+
+        Raises:
+            InputError: a named implementation does not cover a graph.
+        """
+        super().__init__(problem)
+        config, graph, task = problem.config, problem.graph, problem.task
+        self.mesh = DeviceMesh(1)
+        self.metapaths, self.sgb_s = metapaths, sgb_s
+        stacks, orders = _stacked(problem)
+        inside = {name for stack in stacks.values() for name in stack.relations}
+        leaves_out = isinstance(task, LinkPrediction) and config.task.exclude_targets
+        choices = [
+            _choice_of_sums(problem, name, "means without the batch's own edges")
+            if leaves_out
+            else choose_aggregation(problem, name, host_graph)
+            for name, host_graph in host_graphs.items()
+        ]
+        choices += [
+            Choice("neighbor_sum", name, stack.implementation, f"{len(stack.relations)} relations stacked, by basis")
+            for name, stack in stacks.items()
+        ]
+        spec = GraphSpec(
+            num_nodes=dict(graph.num_nodes),
+            feature_widths=feature_widths(graph),
+            targets=task.targets,
+            relations=relations_of(problem, {*host_graphs, *inside}),
+            metapaths=tuple(metapath.name for metapath in metapaths),
+            implementations=dict.fromkeys(inside, "segment")
+            | {choice.subject: choice.implementation for choice in choices},
+            sparse_implementation="segment",
+        )
+        model: Any = nnx.eval_shape(lambda: problem.model(config.model, spec, rngs=nnx.Rngs(0)))
+        features: dict[str, jax.Array | SparseFeatures] = {}
+        for node_type in model.embeddings.widths:
+            if node_type in graph.features:
+                features[node_type], choice = place_features(problem, node_type, graph.features[node_type])
+                choices += [choice] if choice else []
+        sparse_choices = {choice.implementation for choice in choices if choice.op == "sparse_matmul"} - {"dense"}
+        self.spec = dataclasses.replace(spec, sparse_implementation=next(iter(sparse_choices), "segment"))
+        read = {name for layer in model.layers for name in layer.plan.relations}
+        used = [name for name in host_graphs if name in read]
+        views = {name: _views(problem, spec.implementations[name], leaves_out) for name in host_graphs}
+        placed = {name: host_graphs[name].place(views[name]) for name in used}
+        self.inputs = GraphInputs(features, placed, {}, jax.device_put(stacks))
+        field, self.rows_computed = _choose_rows(problem, host_graphs, model)
+        excluded = _target_edges(problem, stacks, orders) if leaves_out else {}
+        self.resident = Resident(
+            self.inputs if field is None else _place_field(problem, field, host_graphs, views),
+            jax.device_put({name: each for name, each in excluded.items() if name in {*used, *stacks}}),
+            jax.device_put(task.resident()),
+        )
+        self.choices = tuple(
+            choice for choice in choices if choice.op == "sparse_matmul" or choice.subject in {*used, *stacks}
+        )
+        self._splits = jax.device_put(dict(task.splits)) if task.by_example else {}
+
+    def batches(self, seed: int) -> EpochBatches:
+        """All examples at once, or, where figures do not add up over them, as many links as the recipe says."""
+        examples = self.task.training_examples()
+        if self.task.by_example:
+            return EpochBatches(examples, len(examples), seed, shuffle=False)
+        size = min(self.config.task.batch_size or len(examples), len(examples))
+        return EpochBatches(examples, size, seed)
+
+    def describe(self) -> list[str]:
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        if not self.task.by_example:
+            return {"batch_size": self.batches(0).batch_size}
+        return {"rows": self.rows_computed[0], "rows_reason": self.rows_computed[1]}
+
+    def semantic_edges(self) -> Mapping[str, int]:
+        return {name: each.num_edges for name, each in self.inputs.graphs.items()}
+
+    @property
+    def num_buckets(self) -> int:
+        return 1
+
+    @functools.cached_property
+    def update_program(self) -> UpdateProgram:
+        """What is traced."""
+        batches, num_links = self.batches(0), 0
+        if isinstance(self.task, LinkPrediction):
+            num_links = self.split_size("train")
+        whole = len(batches.seeds) % batches.batch_size == 0
+        return UpdateProgram(
+            self.structure,
+            self.task,
+            WholeGraphReader(num_links),
+            self.config.training,
+            batches.steps_per_epoch,
+            count=batches.batch_size if whole else None,
+        )
+
+    def step_arguments(self, ids: Any) -> tuple[Any, ...]:
+        """What a step is called with beside the state, for some examples."""
+        return self.resident, ids, None
+
+    def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
+        ids = jax.ShapeDtypeStruct((self.batches(0).batch_size,), jnp.int32)
+        return lower_ahead(self.update_program, (self.abstract_state, *self.step_arguments(ids)), donate=(0,))
+
+    def lower_evaluation(self, bucket: int = 0) -> jax.stages.Lowered:
+        return lower_ahead(self.evaluation, (self.abstract_params, *self.evaluation_arguments))
+
+    @property
+    def evaluation_arguments(self) -> tuple[Any, ...]:
+        """What an evaluation is called with beside the parameters."""
+        return self.inputs, (self.resident.task, self._splits)
+
+    def evaluation(self, params: Params, inputs: GraphInputs, task_data: Any) -> Any:
+        """Traced: what the task's figures are made from, without dropout."""
+        model, rows = self.forward(params, inputs)
+        return self.task.evaluate(model, rows, task_data)
+
+    def forward(self, params: Params, inputs: GraphInputs) -> tuple[Any, Mapping[str, jax.Array]]:
+        """Traced: the model, and what its head reads of all nodes, in as little memory as a step that recomputes."""
+        with recomputing(without_gradient(self.config.training.remat)):
+            model: Any = nnx.merge(self.structure, params)
+            return model, self.task.represent(model, inputs, model.encode(inputs))
+
+    def lower_inference(self) -> jax.stages.Lowered:
+        def infer(params: Params, inputs: GraphInputs) -> Any:
+            return self.task.infer(*self.forward(params, inputs))
+
+        return lower_ahead(infer, (self.abstract_params, self.inputs))
+
+    def profile_facts(self) -> dict[str, Any]:
+        return {"rows": ": ".join(self.rows_computed)}
+
+    def rows(self, params: Params, seed: int) -> Mapping[str, jax.Array]:
+        return jax.jit(lambda params, inputs: self.forward(params, inputs)[1])(params, self.inputs)
+
+    def resident_bytes(self) -> int:
+        params_bytes = num_bytes(self.abstract_params)
+        state_bytes = params_bytes * (1 if self.config.training.optimizer == "sgd" else 3)
+        field = () if self.resident.inputs is self.inputs else self.resident.inputs
+        staying = (self.inputs, self.resident.task, self._splits, field, self.resident.excluded)
+        return num_bytes(staying) + state_bytes + params_bytes
+
+    def compile(self) -> "WholeGraphPrograms":
+        check_supported(self.config.training.remat)
+        return WholeGraphPrograms(self, [compile_lowered(self.lower_update)], [compile_lowered(self.lower_evaluation)])
+
+
+class WholeGraphPrograms(Programs):
+    """See `WholeGraph`."""
+
+    execution: WholeGraph
+
+    @property
+    def evaluated_each_epoch(self) -> tuple[str, ...]:
+        """All of them, where one program counts them together."""
+        task = self.execution.task
+        return ("train", "val", "test") if task.by_example else task.evaluated_each_epoch
+
+    def place(self, tree: Any) -> Any:
+        return tree
+
+    def feed(self, seed: int) -> "WholeGraphFeed":
+        return WholeGraphFeed(self.execution, seed)
+
+    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
+        return self.step(state, *batch.arguments)
+
+    def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
+        found = self.evaluations[0](params, *self.execution.evaluation_arguments)
+        return self.execution.task.scores(found, splits)
+
+    def explain(self, state: TrainState, batch: Batch, where: str) -> str:
+        program, (resident, ids, _) = self.execution.update_program, batch.arguments
+
+        def objective(params: Params) -> jax.Array:
+            return program.mean_loss(params, state, resident, ids)[0]
+
+        suspects = {"params": state.params, "inputs": resident.inputs}
+        return explain_loss([(objective, state.params)], suspects, where)
+
+    def inference_arguments(self, params: Params, batch: Batch) -> tuple[Any, ...]:
+        return params, self.execution.inputs
+
+
+class WholeGraphFeed(Feed):
+    """Numbers of examples; the same array each epoch where a batch is all of them."""
+
+    def __init__(self, execution: WholeGraph, seed: int) -> None:
+        self._execution, self._batches = execution, execution.batches(seed)
+
+    def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Batch, None, None]:
+        batches, cursor, epoch, order = self._batches, start, -1, np.zeros(0, np.int64)
+        only = None
+        while stop is None or cursor < stop:
+            if only is None or batches.shuffle:
+                if epoch != cursor.epoch:
+                    epoch, order = cursor.epoch, batches.order(cursor.epoch)
+                only = self._execution.step_arguments(jnp.asarray(batches.batch(order, cursor.step)))
+            following = batches.following(cursor)
+            yield Batch(cursor, following, 0, only)
+            cursor = following
+
+
+def choose_aggregation(problem: Problem, name: str, graph: SemanticGraph) -> Choice:
+    """The implementation of neighbor aggregation on one semantic graph.
+
+    Raises:
+        InputError: the recipe names one that does not cover it.
+    """
+    op = OPS[problem.model.aggregation]
+    key = "attention" if op.name == "neighbor_attention" else "mean"
+    named = getattr(problem.config.kernels, key)
+    if named == "auto":
+        return Choice(op.name, name, *op.choose(graph))
+    # The product of means takes the adjacency as float32 beside the stored counts.
+    each = 1 if key == "attention" else 5
+    check_kernel(problem, key, SemanticGraph, each * graph.num_targets * graph.num_sources, name)
+    return Choice(op.name, name, named, f"named by kernels.{key}")
+
+
+def place_features(
+    problem: Problem, node_type: str, matrix: np.ndarray | sparse.csr_array, row_ids: np.ndarray | None = None
+) -> tuple[jax.Array | SparseFeatures, Choice | None]:
+    """A type's features on the device, and the implementation of their projection where they are sparse.
+
+    `row_ids` are those of a part of the rows, for `SparseFeatures`.
+
+    Raises:
+        InputError: as `choose_aggregation`.
+    """
+    if isinstance(matrix, np.ndarray):
+        return jax.device_put(matrix), None
+    op, named = OPS["sparse_matmul"], problem.config.kernels.projection
+    check_kernel(problem, "projection", SparseFeatures, 4 * matrix.shape[0] * matrix.shape[1], node_type)
+    if named == DENSIFIED:
+        return jax.device_put(matrix.toarray()), Choice(op.name, node_type, named, "named by kernels.projection")
+    features = SparseFeatures.from_scipy(matrix, row_ids)
+    chosen = op.choose(features) if named == "auto" else (named, "named by kernels.projection")
+    return features.place(op.views(chosen[0], SparseFeatures)), Choice(op.name, node_type, *chosen)
+
+
+def _views(problem: Problem, implementation: str, leaves_out: bool) -> tuple[str, ...]:
+    return OPS["neighbor_sum" if leaves_out else problem.model.aggregation].views(implementation)
+
+
+def _choose_rows(
+    problem: Problem, host_graphs: Mapping[str, SemanticGraph], model: Any
+) -> tuple[ReceptiveField | None, tuple[str, str]]:
+    """The field of the training examples where a step is to compute no more, or None; `training.rows` and why."""
+    named, name = problem.config.training.rows, problem.config.model.name
+    if not problem.task.by_example:
+        return None, ("all", "links are scored among all nodes")
+    if named == "all" or not takes_fields(problem.model):
+        return None, ("all", "named by training.rows" if named == "all" else f"{name} computes all rows")
+    graph = problem.graph
+    plans = [layer.plan for layer in model.layers]
+    (target,) = problem.task.targets
+    field = receptive_field(plans, host_graphs, graph.num_nodes, target, problem.task.training_examples())
+    why = f"training nodes reach {field.share:.0%} of the layers' rows and edges"
+    if named == "auto" and field.share >= NEEDED_BELOW:
+        return None, ("all", why)
+    return field, ("needed", why)
+
+
+def _place_field(
+    problem: Problem,
+    field: ReceptiveField,
+    host_graphs: Mapping[str, SemanticGraph],
+    views: Mapping[str, Sequence[str]],
+) -> FieldInputs:
+    """The field's features and edges on the device."""
+    graph = problem.graph
+    features: dict[str, jax.Array | SparseFeatures] = {}
+    row_of = {}
+    for node_type, count in field.counts[-1].items():
+        ids = field.ids[node_type][:count]
+        if node_type in graph.features:
+            features[node_type] = place_features(problem, node_type, graph.features[node_type][ids], ids)[0]
+        else:
+            row_of[node_type] = np.full(graph.num_nodes[node_type], -1, np.int32)
+            row_of[node_type][ids] = np.arange(count, dtype=np.int32)
+    graphs = [field.graphs(hop, host_graphs) for hop in range(len(field.layers))]
+    return FieldInputs(
+        features=features,
+        graphs=tuple({name: each.place(views[name]) for name, each in by_name.items()} for by_name in graphs),
+        ids=jax.device_put(dict(field.ids)),
+        row_of=jax.device_put(row_of),
+        counts=tuple(FrozenCounts.of(counts) for counts in field.counts),
+    )
+
+
+def _stacked(problem: Problem) -> tuple[dict[str, StackedRelations], dict[str, np.ndarray]]:
+    """Stacks by name, with the order of their edges."""
+    stacks, orders = {}, {}
+    for own in stackable(problem):
+        source = next(iter(own)).source
+        implementation = summing(problem)
+        views = OPS["neighbor_sum"].views(implementation)
+        stack, order = stack_relations(own, problem.graph.num_nodes[source], implementation, views)
+        stacks[stack.graph.name], orders[stack.graph.name] = stack, order
+    return stacks, orders
+
+
+def _choice_of_sums(problem: Problem, name: str, why: str) -> Choice:
+    return Choice("neighbor_sum", name, summing(problem), why)
+
+
+def _target_edges(
+    problem: Problem, stacks: Mapping[str, StackedRelations], orders: Mapping[str, np.ndarray]
+) -> dict[str, TargetEdges]:
+    task, edges = problem.task, problem.graph.edges
+    assert isinstance(task, LinkPrediction)
+    shown = shown_links(task.whole, task.links, edges)
+    none = len(task.links.triples["train"])
+
+    def of(relation: Relation, own: EdgeSet) -> ShownLinks:
+        empty = np.full(own.num_edges, none, np.int32)
+        return shown.get(relation, ShownLinks(empty, empty))
+
+    found = {str(each): TargetEdges(of(each, own), own.receivers, own.num_targets) for each, own in edges.items()}
+    for name, stack in stacks.items():
+        joined = [found.pop(relation).shown for relation in stack.relations]
+        both = ShownLinks(*(np.concatenate(sides)[orders[name]] for sides in zip(*joined, strict=True)))
+        found[name] = TargetEdges(both, stack.group_of_edge, stack.num_groups)
+    return found
