@@ -160,8 +160,9 @@ class SemanticGraph:
     def place(self, views: Collection[str], device: jax.Device | None = None) -> "SemanticGraph":
         """The graph with these `VIEWS` as arrays on a device; a symmetric graph's directions share theirs there too."""
         leaves, structure = jax.tree.flatten(self.with_views(views))
-        placed = jax.device_put({id(leaf): leaf for leaf in leaves}, device)
-        return jax.tree.unflatten(structure, [placed[id(leaf)] for leaf in leaves])
+        by_array = jax.device_put({id(leaf): leaf for leaf in leaves}, device)
+        placed: SemanticGraph = jax.tree.unflatten(structure, [by_array[id(leaf)] for leaf in leaves])
+        return dataclasses.replace(placed, outgoing=placed.incoming) if self.outgoing is self.incoming else placed
 
 
 def _indptr(ids: np.ndarray, count: int) -> np.ndarray:

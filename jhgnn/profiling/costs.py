@@ -177,6 +177,17 @@ def _attention_backward(computation: Computation, call: Instruction) -> Cost:
 def _row_sum(computation: Computation, call: Instruction) -> Cost:
     """One addition an entry and column, one product more where entries or rows have weights; x is read by entry."""
     _, indices, weights, scale, x = computation.operands(call)
+    return _sums_of_rows(computation, call, indices, weights, scale, x)
+
+
+def _sums_of_rows(
+    computation: Computation,
+    call: Instruction,
+    indices: Instruction,
+    weights: Instruction,
+    scale: Instruction,
+    x: Instruction,
+) -> Cost:
     width = x.arrays[0].dims[1]
     products = int(weights.size > 0) + int(scale.size > 0)
     row_bytes = x.num_bytes // max(1, x.arrays[0].dims[0])
@@ -243,6 +254,55 @@ def _has_dropout(call: Instruction) -> bool:
     return threshold is not None and int(threshold.group(1)) > 0
 
 
+# --- kernels for GPUs: counted in native/cuda/attention.h, csr_rows.h, table_rows.h; the padding of tables counts ---
+
+
+def _cuda_attention_forward(computation: Computation, call: Instruction) -> Cost:
+    """An edge and head: its logit (4), the sum of weights, 2 D to add its row, and an online exponential.
+
+    Training keeps two sums, but an edge adds to one of them, by the sign of its logit.
+    """
+    _, _, indices, z, *_ = computation.operands(call)
+    return _cuda_attention(computation, call, indices.size, z, per_head=5, rows_an_edge=1)
+
+
+def _cuda_attention_backward(computation: Computation, call: Instruction) -> Cost:
+    """An edge and head: its weight (6), the logit's gradient (4), and 4 D to add to two weighted sums."""
+    _, _, indices, cotangent, *_ = computation.operands(call)
+    return _cuda_attention(computation, call, indices.size, cotangent, per_head=10, rows_an_edge=2)
+
+
+def _cuda_attention(
+    computation: Computation, call: Instruction, edges: int, rows: Instruction, *, per_head: int, rows_an_edge: int
+) -> Cost:
+    heads, width = rows.arrays[0].dims[1:]
+    row_bytes = rows.num_bytes // max(1, rows.arrays[0].dims[0])
+    return Cost(
+        flops=float(edges * heads * (per_head + 2 * rows_an_edge * width)),
+        transcendentals=float(edges * heads),
+        integer_ops=float(edges * heads * HASH_OPS if _has_dropout(call) else 0),
+        num_bytes=float(_all_bytes(computation, call) - rows.num_bytes + edges * row_bytes),
+    )
+
+
+def _cuda_row_sum(computation: Computation, call: Instruction) -> Cost:
+    """As `_row_sum`."""
+    _, _, indices, weights, scale, x = computation.operands(call)
+    return _sums_of_rows(computation, call, indices, weights, scale, x)
+
+
+def _cuda_gather_rows(computation: Computation, call: Instruction) -> Cost:
+    """Reads what it writes, and the ids."""
+    _, ids = computation.operands(call)
+    return Cost(num_bytes=float(ids.num_bytes + 2 * call.num_bytes))
+
+
+def _cuda_write_rows(computation: Computation, call: Instruction) -> Cost:
+    """Writes what it reads; the rest of the table is not touched."""
+    _, ids, rows = computation.operands(call)
+    return Cost(num_bytes=float(ids.num_bytes + 2 * rows.num_bytes))
+
+
 NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_attention_forward": _attention_forward,
     "jhgnn_attention_backward": _attention_backward,
@@ -254,4 +314,9 @@ NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_outer_sum": _outer_sum,
     "jhgnn_logit_columns": _logit_columns,
     "jhgnn_logit_columns_backward": _logit_columns_backward,
+    "jhgnn_cuda_attention_forward": _cuda_attention_forward,
+    "jhgnn_cuda_attention_backward": _cuda_attention_backward,
+    "jhgnn_cuda_row_sum": _cuda_row_sum,
+    "jhgnn_cuda_gather_rows": _cuda_gather_rows,
+    "jhgnn_cuda_write_rows": _cuda_write_rows,
 }

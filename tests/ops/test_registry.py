@@ -12,6 +12,7 @@ from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import VIEWS, SemanticGraph
 from jhgnn.graph.sparse_features import VIEWS as FEATURE_VIEWS
 from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.native import cuda
 from jhgnn.ops.dense_matmul import dense_matmul
 from jhgnn.ops.logit_columns import logit_columns
 from jhgnn.ops.neighbor_mean import neighbor_mean
@@ -84,7 +85,7 @@ def test_a_name_that_does_not_work_on_the_subject_is_refused(monkeypatch) -> Non
 
 
 def test_profiles_know_every_kernel() -> None:
-    names = {f"jhgnn_{name}" for name in native.HANDLERS}
+    names = {f"jhgnn_{name}" for name in (*native.HANDLERS, *cuda.HANDLERS)}
     assert names == {name for name in CUSTOM_CALL_TYPES if name.startswith("jhgnn_")} == set(NATIVE)
 
 
