@@ -71,15 +71,13 @@ def compiled(case: Case, gpus: Sequence[str], devices: Sequence[int], hlo: Path 
         "hlo": str(hlo) if hlo else "",
     }
     shared = {"case": case.name, "recipe": case.recipe, "variant": case.variant}
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [str(gpu_python()), "-m", "bench.gpu.worker", json.dumps(request)],
-            cwd=ROOT,
-            env=variables(),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+    command = [str(gpu_python()), "-m", "bench.gpu.worker", json.dumps(request)]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
         for line in process.stdout:
             yield shared | json.loads(line)

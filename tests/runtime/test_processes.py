@@ -39,8 +39,7 @@ from tests.training.minibatches import compiled, recipe, steps
 training = {"optimizer": sys.argv[2], "learning_rate": float(sys.argv[3])}
 config, first, worst = recipe(sys.argv[1], training=training), None, {}
 for devices in (1, 2, 4, 8):
-    problem, programs = compiled(academic(), config, devices)
-    state, reports = steps(problem, programs, config, 20)
+    state, reports = steps(compiled(academic(), config, devices), 20)
     assert all(bool(r.finite) for r in reports)
     first = first or state.params
     gaps = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), state.params, first)
