@@ -56,8 +56,13 @@ def execution_feed(execution):
     return SampledFeed(execution.source, execution.batches(execution.config.run.seed)).iterate(Cursor())
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("side", ["host", "device"])
+IN_DEFAULT_SUITE = ("rgcn, left out", "rgat, skip, negatives of links", "rgcn, bases, left out")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in IN_DEFAULT_SUITE else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
+@pytest.mark.parametrize("side", ["host", pytest.param("device", marks=pytest.mark.slow)])
 def test_all_neighbours_give_the_loss_and_gradients_of_the_whole_graph(case, side):
     made, config_of = CASES[case]
     graph = made()
@@ -90,7 +95,14 @@ def test_all_neighbours_give_the_loss_and_gradients_of_the_whole_graph(case, sid
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=3e-4, atol=3e-5 * largest), found[1], expected[1])
 
 
-@pytest.mark.parametrize("case", ["rgcn, left out, negatives of links", "rgat", "rgcn, bases, left out"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "rgcn, left out, negatives of links",
+        pytest.param("rgat", marks=pytest.mark.slow),
+        pytest.param("rgcn, bases, left out", marks=pytest.mark.slow),
+    ],
+)
 def test_host_and_device_draw_the_same_tables(case):
     made, config_of = CASES[case]
     on_host, on_device = (
@@ -114,6 +126,7 @@ def test_host_and_device_draw_the_same_tables(case):
                     np.testing.assert_allclose(one[:rows], other[:rows], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["rgcn, left out, negatives of links", "rgat, skip, negatives of links", "rgcn, bases"]
 )
@@ -137,6 +150,7 @@ def test_two_devices_and_micro_batches_do_what_one_device_does(case):
 TRAINING = {"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.0}
 
 
+@pytest.mark.slow
 def test_layerwise_rows_rank_as_the_whole_graph_does():
     graph = liked()
     full, part = whole(graph, recipe("rgat")), sampled(graph, recipe("rgat", sampling=sampling("3,2")))
@@ -179,7 +193,15 @@ def shown_pairs(links, relations, reversed_by, ids):
     return found
 
 
-@pytest.mark.parametrize(("name", "side"), [("rgcn", "host"), ("rgat", "host"), ("rgat", "device"), ("bases", "host")])
+SHOWN = [
+    ("rgcn", "host"),
+    pytest.param("rgat", "host", marks=pytest.mark.slow),
+    pytest.param("rgat", "device", marks=pytest.mark.slow),
+    ("bases", "host"),
+]
+
+
+@pytest.mark.parametrize(("name", "side"), SHOWN)
 @hypothesis.given(seed=st.integers(0, 1000), fan_out=st.sampled_from(["all", "3,2", "1,1"]))
 @hypothesis.settings(max_examples=8)
 def test_neither_held_out_links_nor_those_of_the_batch_nor_their_reverses_pass_messages(name, side, seed, fan_out):

@@ -58,7 +58,7 @@ def losing() -> jhgnn.HeteroGraph:
     return dataclasses.replace(graph, schema=Schema(graph.schema.node_types, tuple(edges)), edges=edges, links=links)
 
 
-@pytest.mark.parametrize("model", ["rgcn", "rgat"])
+@pytest.mark.parametrize("model", ["rgcn", pytest.param("rgat", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
 def test_a_relation_whose_edges_are_all_held_out_is_survived(model, way):
     task = {"name": "link_prediction", "negatives": 4}
