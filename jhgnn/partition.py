@@ -156,11 +156,15 @@ def _plan_shards(graph: HeteroGraph, config: Config, options: Any, say: Say, out
     from jhgnn.distributed.meta.report import draw_plan, print_plan
     from jhgnn.distributed.meta.request import request_of
     from jhgnn.distributed.meta.work import tree_work
+    from jhgnn.models import find
 
+    model, own = config.model, find(config.model.name)
     request = request_of(
         graph,
         config,
         metapaths_of(graph, config),
+        over=own.over,
+        reads_receivers=model.self_loop or model.residual or own.aggregation == "neighbor_attention",
         measured_costs=options.costs == "measured",
         network_gbit=options.network_gbit,
     )

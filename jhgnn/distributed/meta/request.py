@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -50,17 +51,21 @@ def request_of(
     config: Config,
     metapaths: Sequence[Metapath],
     *,
+    over: Literal["relations", "metapaths", "erased"],
+    reads_receivers: bool,
     measured_costs: bool = False,
     network_gbit: float = 10.0,
 ) -> PlanRequest:
     """Reads `model.*`, `sampling.*` and `run.seed`: the batches counted are those that training with them would draw.
 
-    R-GCN and R-GAT draw along all relations, layer by layer (two where the recipe leaves it open), and each layer reads
-    a vertex's own row. HAN draws along its metapaths: as many neighbours as walks or the fan-out say at the first hop,
-    and one from each of them at those that follow.
+    A model over relations draws along all of them, layer by layer (two where the recipe leaves it open). One over
+    metapaths draws along those: as many neighbours as walks or the fan-out say at the first hop, and one from each of
+    them at those that follow.
 
     Args:
-        metapaths: of HAN.
+        metapaths: that the model aggregates over, or none.
+        over: what the model aggregates over, as `Model.over` says.
+        reads_receivers: whether a layer over relations reads the receivers' own rows, too.
         measured_costs: measure what work costs on this machine, instead of as `WorkCosts` states it.
         network_gbit: gigabits a second between shards.
 
@@ -71,20 +76,22 @@ def request_of(
     if graph.target is None or not len(train):
         raise InputError(f"--method meta counts the batches of training; graph {graph.name!r} has no training nodes")
     model, sampling = config.model, config.sampling
-    if model.name in ("gcn", "gat"):
+    if over == "erased":
         raise InputError(f"--method meta divides relations; {model.name!r} has none: name 'rgcn', 'rgat' or 'han'")
     fan_out = parse_fan_out(sampling.fan_out, "sampling.fan_out")
-    if model.name == "han":
+    if over == "metapaths":
         tree = tree_of_metapaths(metapaths)
         first = sampling.walks or (fan_out if isinstance(fan_out, int) else None)
         if first is None:
-            raise InputError(f"sampling.fan_out = {sampling.fan_out!r}: HAN draws one number of neighbours; give one")
+            raise InputError(
+                f"sampling.fan_out = {sampling.fan_out!r}: metapaths draw one number of neighbours; give one"
+            )
         drawn: Mapping[Relation, Sequence[int]] = dict.fromkeys(
             graph.schema.relations, (first, *[1] * (tree.num_hops - 1))
         )
     else:
         layers = model.layers or (len(fan_out) if isinstance(fan_out, list) else LAYERS)
-        tree = tree_of_schema(graph.schema, graph.target, layers, self_loops=model.self_loop or model.name == "rgat")
+        tree = tree_of_schema(graph.schema, graph.target, layers, self_loops=reads_receivers)
         drawn = fan_outs(fan_out, graph.schema, layers, "sampling.fan_out")
     epoch = EpochBatches(train, min(sampling.batch_size or BATCH_SIZE, len(train)), config.run.seed)
     order = epoch.order(0)
