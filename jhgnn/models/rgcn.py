@@ -160,7 +160,7 @@ def aggregates_first(graph: SemanticGraph | NeighborTable, x: Rows, out_width: i
 
     A projection of receivers instead of senders saves two operations a row and weight; edges that are wider by it cost
     eight operations for each more float that they gather. Sparse rows are projected first. A batch of the MAG recipe
-    projects 32,064 rows instead of 482,816; whole graphs: docs/decisions.md.
+    projects 32,064 rows instead of 482,816; whole graphs: docs/experiments.md.
     """
     if not isinstance(x, jax.Array):
         return False

@@ -1,7 +1,7 @@
 """dense_matmul: rows times a weight; on CPU a kernel of our own for the gradient of a small weight.
 
 XLA hands that product, a few thousand rows deep and 64 by 64 wide, to a routine that reaches a fifth of the processor's
-rate, where the other two products of a projection reach half of it to two thirds (docs/decisions.md).
+rate, where the other two products of a projection reach half of it to two thirds (docs/experiments.md).
 """
 
 import jax

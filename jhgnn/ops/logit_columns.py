@@ -19,7 +19,7 @@ def logit_columns(stack: jax.Array, places: Sequence[int], vectors: jax.Array) -
     """The columns of several attention vectors, `[in_width, vectors * heads]`, a vector's heads side by side.
 
     A kernel of our own on CPU in float32: XLA puts heads in front of the matrices first and joins the results, which
-    took 15 % of R-GAT's step on IMDB (docs/decisions.md).
+    took 15 % of R-GAT's step on IMDB (docs/experiments.md).
 
     Args:
         stack: `[matrices, in_width, heads * width]`.

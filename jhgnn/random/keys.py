@@ -1,7 +1,7 @@
 """JAX's random keys on the counter hash, for initial weights.
 
 The same weights on every backend, which XLA's own generator does not promise, from a program that compiles in less than
-half of the time (`docs/decisions.md`).
+half of the time (`docs/experiments.md`).
 """
 
 import math
