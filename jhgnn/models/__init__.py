@@ -9,7 +9,7 @@ from jhgnn.runtime.own_code import imported
 
 
 def names() -> list[str]:
-    """The names that a recipe can give without a module."""
+    """Names of the models that come with the package."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 

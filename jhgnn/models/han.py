@@ -24,13 +24,16 @@ from jhgnn.nn.stage import stage
 class HANLayer(Layer):
     r"""FP, NA and SF over the metapaths of one node type: rows `[num_nodes, in_width]` to `[num_rows, hidden]`.
 
-    With senders u of v along metapath P, and heads side by side:
+    With the senders u of a node v along metapath P, for each head; heads stand side by side:
 
-        z_P(v) = activation( sum_u softmax_u(LeakyReLU(a_P . [W_P x_u, W_P x_v])) W_P x_u + b_P )
-        out(v) = sum_P beta_P z_P(v),   beta = softmax_P( mean_v q . tanh(W z_P(v) + b) )
+        z_P(v) = activation( sum_u alpha_P(u, v) W_P x_u + b_P )
+        alpha_P(u, v) = softmax over u of LeakyReLU( a_P . W_P x_u + a'_P . W_P x_v )
+        out(v) = sum_P beta_P z_P(v)
+        beta = softmax over P of mean over v of q . tanh( W z_P(v) + b )
 
-    The mean runs over all nodes, or over the targets of a mini-batch, in every layer: it equals the full-batch one
-    where the batch holds all of them, and does not depend on how many devices share the batch.
+    The mean over v makes beta depend on many nodes at once. In full-batch training it runs over all nodes of the target
+    type; in a mini-batch over the batch's targets, in every layer. So a batch that holds all nodes gives the full-batch
+    result. The mean is over the whole batch, however many devices share it.
     """
 
     def __init__(self, layer: int, in_width: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
@@ -62,7 +65,7 @@ class HANLayer(Layer):
         self.dtype = jnp.dtype(config.dtype)
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> list[jax.Array]:
-        """FP and NA: `[num_rows, hidden]` of each metapath."""
+        """FP and NA: z_P for each metapath, `[num_rows, hidden]`."""
         x, num_rows = rows[self.target], block.num_rows[self.target]
         with stage("FP", self.layer):
             stack, follow = self.projection.stack(), logits_follow(x, self.dtype)
@@ -98,14 +101,14 @@ class HANLayer(Layer):
         return parts
 
     def partial(self, parts: list[jax.Array], block: Block) -> Partial:
-        """What the semantic attention sums over the targets at hand."""
+        """The sum of tanh( W z_P(v) + b ) over the targets at hand, and how many they are."""
         with stage("SF", self.layer):
             return Partial(self.fusion.partial(parts, block.targets.get(self.target)), "targets", self.layer)
 
     def fuse(
         self, rows: Mapping[str, Rows], parts: list[jax.Array], block: Block, sums: TargetSums
     ) -> dict[str, jax.Array]:
-        """The parts weighted by the attention, from the sums over all targets."""
+        """The sum of beta_P z_P, with beta from the sums over all targets of the batch."""
         with stage("SF", self.layer):
             fused = self.fusion.finish(parts, sums)
             if self.norm is not None:
@@ -115,7 +118,7 @@ class HANLayer(Layer):
             return {self.target: fused}
 
     def _add_bias(self, projected: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Biased projections, and where there are logits, those of biased projections."""
+        """Adds a bias to projections, and to logits that were computed beside them what that bias adds to them."""
         rows = self.bias_po[...][:, None, :]
         biases = {f"{space}/z": row for space, row in zip(self.projection.names, rows, strict=True)}
         if len(projected) > len(biases):
@@ -129,7 +132,7 @@ class HANLayer(Layer):
 
 
 class HAN(Model):
-    """Embeds the target type along its metapaths."""
+    """HAN: layers of `HANLayer` over the metapaths of the target type, whose rows alone are read and made."""
 
     over: ClassVar[Literal["metapaths"]] = "metapaths"
     aggregation: ClassVar[Literal["neighbor_attention"]] = "neighbor_attention"

@@ -1,4 +1,7 @@
-"""R-GAT: graph attention within each relation, summed over relations (Wang et al., ACL 2020; paper Table 2)."""
+"""R-GAT: graph attention within each relation, summed over relations (Wang et al., ACL 2020).
+
+As it is trained in "Characterizing and Understanding HGNN Training on GPUs", Table 2.
+"""
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
@@ -20,15 +23,16 @@ from jhgnn.nn.stage import stage
 
 
 class RGATLayer(SumOverRelations):
-    r"""FP, attention NA and sum SF over one layer's relations.
+    r"""One layer over its relations: rows `[num_nodes, in_width]` of each type to `[num_rows, hidden]`.
 
-    For a node v, its neighbours N_r(v) under each relation r, and heads side by side:
+    With the neighbours N_r(v) of a node v under each relation r, for each head; heads stand side by side:
 
         out(v) = activation( sum_r sum_{u in N_r(v)} alpha_r(u, v) W_r x_u + W_self x_v + b )
         alpha_r(u, v) = softmax over u of LeakyReLU( a_r . W_r x_u + a'_r . W'_r x_v )
 
-    A relation between two types projects senders and receivers by matrices of their own, one within a type by the
-    same matrix (as GATConv of DGL and PyG); the receivers' matrix enters through its logits alone.
+    A relation between two types has a matrix for senders, W_r, and another for receivers, W'_r. A relation within a
+    type has one for both, as GATConv of DGL and PyG. The receivers' matrix is read for logits alone. W_self x_v is there
+    with `model.self_loop`.
     """
 
     def __init__(
@@ -72,7 +76,15 @@ class RGATLayer(SumOverRelations):
         within: Sequence[str] = (),
         crossing: Sequence[str] = (),
     ) -> list[Columns]:
-        """The matrices of a type's logits: as a sender, as a receiver from its own type, and from another."""
+        """The narrow matrices that give a type's logits.
+
+        Args:
+            node_type: the type.
+            relations: those that are computed.
+            sent: relations that the type sends along.
+            within: relations within the type, for which it receives.
+            crossing: relations from another type, for which it receives.
+        """
         columns = []
         if sent or within:
             own = self.projections[node_type]
@@ -89,7 +101,10 @@ class RGATLayer(SumOverRelations):
     def _project(
         self, rows: Mapping[str, Rows], node_type: str, block: Block, relations: Collection[str], *, own: bool
     ) -> dict[str, jax.Array]:
-        """FP of one type for these relations, and its own part; of receivers, only those that the layer makes."""
+        """FP of one type for these relations: projected rows, logits, and with `own` the self-loop's projection.
+
+        What only receivers need is computed for the rows that the layer makes, and not for all rows that it reads.
+        """
         x, num_rows = rows[node_type], block.num_rows.get(node_type, 0)
         known = self.projections[node_type].names if node_type in self.projections else ()
         sent = [name for name in known if name in relations and name != SELF]
@@ -117,7 +132,7 @@ class RGATLayer(SumOverRelations):
     def _by_stack(
         self, x: Rows, node_type: str, names: Sequence[str], columns: Sequence[Columns]
     ) -> dict[str, jax.Array]:
-        """Projections by these matrices of a type, relations' as `name/z`, and by `columns`."""
+        """Projections by a type's matrices `names`, called `name/z` for a relation, and by the narrow `columns`."""
         outputs = [name if name == SELF else f"{name}/z" for name in names]
         stack = self.projections[node_type].stack(names) if names else None
         return project_together(
@@ -125,7 +140,7 @@ class RGATLayer(SumOverRelations):
         )
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
-        """FP and NA of all relations, and each made type's own projection."""
+        """FP and NA of all relations, and the self-loop's projection of each type that is made."""
         present = [name for name in self.plan.relations if name in block.graphs]
         separately = recompute.relations_separately()
         projected = {
@@ -164,7 +179,7 @@ class RGATLayer(SumOverRelations):
 
 
 class RGAT(RelationalModel):
-    """R-GAT over all relations."""
+    """R-GAT: layers of `RGATLayer` over all relations that lead to the target types."""
 
     aggregation: ClassVar[Literal["neighbor_attention"]] = "neighbor_attention"
     default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper

@@ -24,17 +24,19 @@ CALL_OPERATIONS = 1_000_000
 
 
 class RGCNLayer(SumOverRelations):
-    r"""FP, mean NA and sum SF over one layer's relations.
+    r"""One layer over its relations: rows `[num_nodes, in_width]` of each type to `[num_rows, hidden]`.
 
-    For a node v and its neighbours N_r(v) under each relation r:
+    With the neighbours N_r(v) of a node v under each relation r:
 
         out(v) = activation( sum_r mean_{u in N_r(v)} W_r x_u + W_self x_v + b )
 
-    With B bases, W_r is a sum over b of c_rb V_b (eq. 3); with blocks it is block-diagonal (eq. 4).
+    With B bases, W_r is a sum over b of c_rb V_b (eq. 3); with blocks it is block-diagonal (eq. 4). W_self x_v is there
+    with `model.self_loop`.
 
-    A mean and a projection may change places. A relation with fewer receivers than senders is aggregated first, so that
-    only what receivers need is projected; so are relations that come stacked, where there are bases: one weighted sum a
-    basis over all their edges, and one matmul, instead of a projection of every node for every relation.
+    The mean and the projection W_r may change places. Where it is less work (`aggregates_first`) the mean is taken
+    first, and only receivers' rows are projected. Relations that come stacked, which need bases, are always aggregated
+    first: one weighted sum for each basis over all their edges, and one matmul, instead of a projection of every node
+    for every relation.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class RGCNLayer(SumOverRelations):
         self.add_fusions(layer, plan, config, rngs=rngs)
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
-        """FP and NA of all relations, and each made type's own projection."""
+        """FP and NA of all relations, and the self-loop's projection of each type that is made."""
         late = {
             name
             for name, relation in self.plan.relations.items()
@@ -147,7 +149,7 @@ class RGCNLayer(SumOverRelations):
 
 
 class RGCN(RelationalModel):
-    """R-GCN over all relations."""
+    """R-GCN: layers of `RGCNLayer` over all relations that lead to the target types."""
 
     default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
     decomposes: ClassVar[bool] = True
@@ -156,11 +158,12 @@ class RGCN(RelationalModel):
 
 
 def aggregates_first(graph: SemanticGraph | NeighborTable, x: Rows, out_width: int) -> bool:
-    """Whether a mean is taken before its projection, which it commutes with: where that is less work.
+    """Whether a mean is taken before its projection. The two commute, so it is where that is less work.
 
-    A projection of receivers instead of senders saves two operations a row and weight; edges that are wider by it cost
-    eight operations for each more float that they gather. Sparse rows are projected first. A batch of the MAG recipe
-    projects 32,064 rows instead of 482,816; whole graphs: docs/experiments.md.
+    To project receivers instead of senders saves two operations for each row and element of the weight. Where rows are
+    wider before the projection, each edge gathers more floats, at eight operations each. Sparse rows are projected
+    first in any case. A batch of the MAG recipe projects 32,064 rows instead of 482,816; for whole graphs see
+    docs/experiments.md.
     """
     if not isinstance(x, jax.Array):
         return False

@@ -16,7 +16,8 @@ def site_seed(step_seed: jax.Array, site: str) -> jax.Array:
 def drop_rows(x: jax.Array, seed: jax.Array, rate: float, ids: jax.Array | None = None) -> jax.Array:
     """Zeroes elements of `[rows, width]` with probability `rate` and scales the kept ones by 1 / (1 - rate).
 
-    With global `ids`, `[rows]`, a row drops the elements that it drops in the whole graph; without, row i is vertex i.
+    `ids`, `[rows]`, are the rows' node ids in the whole graph; with them, a row of a part of the graph drops the
+    elements that it drops in the whole graph. Without them row i is node i.
     """
     if rate == 0.0:
         return x

@@ -13,8 +13,8 @@ from jhgnn.nn.inputs import GraphSpec, ModelInputs
 class InputEmbeddings(nnx.Module):
     """A learnable `[num_nodes, width]` table for each of the given types that has no features.
 
-    A mini-batch step replaces the tables by the batch's rows of them before it calls the model, so that their gradients
-    have the size of the batch.
+    A mini-batch step puts the rows that its batch reads in the place of each table before it calls the model. The
+    gradients then have the size of the batch and not of the table.
     """
 
     def __init__(self, node_types: Collection[str], spec: GraphSpec, width: int, *, rngs: nnx.Rngs) -> None:
@@ -41,7 +41,7 @@ def tables_of(params: Any) -> Mapping[str, jax.Array]:
 
 
 def with_tables(params: Any, tables: Mapping[str, Any]) -> Any:
-    """The parameters, or what mirrors them in an optimizer's state, with other arrays in the place of the tables."""
+    """Parameters, or an optimizer's state of their structure, with other arrays in the place of the tables."""
     if "tables" not in params.get("embeddings", {}):
         return params
     return params | {"embeddings": params["embeddings"] | {"tables": dict(tables)}}

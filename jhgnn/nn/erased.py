@@ -27,7 +27,10 @@ from jhgnn.nn.stage import stage
 
 
 class ErasedLayer(Layer):
-    """The fusion half of a layer on the erased graph, `[nodes, hidden]` to `[nodes, hidden]`: bias and activation."""
+    """A layer on the erased graph, `[nodes, hidden]` to `[nodes, hidden]`, without its aggregation.
+
+    It has the fusion (bias, activation); a subclass adds `aggregate`.
+    """
 
     def add_fusion(self, layer: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
         """Sets what the fusion needs; a subclass calls it in its constructor, with a settled config."""
@@ -90,10 +93,11 @@ class ErasedModel(Model):
         return inputs.block(len(self.layers) - 1 - index, {NAME: sum(self.num_nodes.values())})
 
     def _read(self, inputs: ModelInputs, step_seed: jax.Array | None) -> dict[str, Rows]:
-        """The projected features of all nodes, `[nodes, hidden]`, one type after the other, or of a mini-batch's.
+        """The projected input rows of all nodes, `[nodes, hidden]`, type after type; or of a mini-batch's slots.
 
-        In a mini-batch each slot holds one node: the rows of all other types are zero there, and so are their
-        projections, so that the sum over types is the node's own.
+        A mini-batch's slots hold nodes of any type. Each type gives a row for each slot, of zeros where the slot holds
+        a node of another type. Projections have no bias, so zeros stay zeros, and the sum over types is the row of the
+        slot's own node.
         """
         rows, projected = self.embeddings(inputs), []
         for node_type in self.num_nodes:
@@ -119,7 +123,7 @@ class ErasedModel(Model):
             return joined["x"]
 
     def _dropped_rows(self, x: Rows, node_type: str, index: int, block: Block, step_seed: jax.Array) -> Rows:
-        """Every layer's input drops; that of features is another."""
+        """The input of a layer after dropout; the dropout of input features comes before it, in `_read`."""
         with stage("FP", index):
             seed = site_seed(step_seed, f"layer{index}/{NAME}")
             return drop_rows(dense_rows(x), seed, self.dropout, block.ids.get(node_type))

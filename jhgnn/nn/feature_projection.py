@@ -19,7 +19,7 @@ Rows: TypeAlias = jax.Array | SparseFeatures | SparseRows
 """What a stage projects: dense `[num_nodes, width]` or sparse features, of all nodes or of a mini-batch."""
 
 Columns: TypeAlias = tuple[Sequence[str], jax.Array]
-"""Names, and their narrow matrices side by side, `[width, names * a few]`."""
+"""Names, and one narrow matrix for each, of equal widths, side by side: `[width, len(names) * columns]`."""
 
 _glorot = nnx.initializers.glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(0,))
 
@@ -92,8 +92,9 @@ def project_together(
 ) -> dict[str, jax.Array]:
     """Projects rows by the matrices of a stack, named `names`, and by narrow ones, `columns`.
 
-    Dense rows are read once, by all matrices joined. The sparse ones of a first layer have weights as large as their
-    results: those of a stack are read, and their gradients written, where they are, and only narrow ones are joined.
+    Dense rows are multiplied by all matrices joined into one. For the sparse rows of a first layer the weights are as
+    large as the results, so joining them would cost too much: the stack is read, and its gradient written, where it
+    lies, and only the narrow matrices are joined.
 
     Args:
         x: `[num_rows, width]`.

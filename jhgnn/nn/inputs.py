@@ -1,8 +1,8 @@
-"""What a model reads, and its `GraphSpec`: a whole graph (`GraphInputs`), the receptive field of some targets
-(`FieldInputs`) or a mini-batch (`SampledInputs`).
+"""What a model reads: a whole graph (`GraphInputs`), the receptive field of some targets (`FieldInputs`) or a
+mini-batch (`SampledInputs`); and the sizes that it is built for, `GraphSpec`.
 
-All show a layer the same thing, a `Block`: the rows it reads start with the rows it makes, and whatever depends on a
-vertex (dropout) is hashed from its global id, so a part of the graph computes what the whole graph does.
+All of them show a layer the same thing, a `Block`. The rows that a layer makes are the first of those that it reads, of
+each type. Dropout is hashed from a node's id in the whole graph, so a part of the graph computes what the whole does.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ class Block:
     Attributes:
         graphs: relation or metapath -> its edges, from rows read to rows made; without an entry none were drawn.
         num_rows: rows to make of each type that has any: the first of those read.
-        ids: global ids of the rows read, int32 `[rows]` by type; a type that is absent is there whole, in order.
-        weights: relation or stack -> float32 `[num_edges]` with which its messages are summed, where their mean is not
-            what is wanted: link prediction leaves edges out of it.
+        ids: node ids of the rows read, int32 `[rows]` by type; a type without an entry has all its rows, in order.
+        weights: relation or stack -> float32 `[num_edges]`, with which its messages are summed in the place of their
+            mean. Link prediction leaves edges out by it.
         stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
-        targets: bool `[at most num_rows]` by type, which of the first rows hold a target of the batch; a type that is
-            absent has targets in all rows.
-        degrees: float32 `[rows, 1]`, the edges of each row read in the whole erased graph; None: those in `graphs`.
+        targets: bool `[at most num_rows]` by type: which of the first rows hold a target of the batch; a type without
+            an entry has targets in all rows.
+        degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.
     """
 
     graphs: Mapping[str, SemanticGraph | NeighborTable]
@@ -74,7 +74,7 @@ class GraphInputs:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class FieldInputs:
-    """The receptive field of some targets (`jhgnn.graph.receptive_field`): exact for them, and nothing for others.
+    """The receptive field of some targets (`jhgnn.graph.receptive_field`): their rows are exact, there are no others.
 
     Attributes:
         features: of the field's rows, `[counts[-1][type], width]`.

@@ -1,4 +1,8 @@
-"""Layer: what every layer of a heterogeneous graph neural network does, with the seam where its fusion is reduced."""
+"""Layer: what every layer of a heterogeneous graph neural network does, in three steps.
+
+`aggregate` computes what each relation or metapath gives, `partial` sums it over what is at hand, and `fuse` makes rows
+of the sums over everything. Between the last two, devices or parts of a batch can add up their sums.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +36,7 @@ class Layer(nnx.Module):
         raise NotImplementedError
 
     def partial(self, parts: Any, block: Block) -> Partial:
-        """The first half of SF: sums over what others may hold more of."""
+        """The first half of SF: sums over the targets or relations at hand, of which others may hold more."""
         raise NotImplementedError
 
     def fuse(self, rows: Mapping[str, Rows], parts: Any, block: Block, sums: Any) -> dict[str, jax.Array]:

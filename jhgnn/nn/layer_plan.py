@@ -32,7 +32,7 @@ def plan_layers(
         relations: semantic graph name -> relation.
         targets: the node types that the last layer makes.
         num_layers: at least one.
-        reads_targets: whether a layer reads the receivers' own rows (self-loop, residual or attention).
+        reads_targets: whether a layer reads the rows of its receivers too (for a self-loop, a residual or attention).
     """
     plans: list[LayerPlan] = []
     makes = set(targets)

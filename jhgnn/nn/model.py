@@ -46,7 +46,7 @@ class Model(nnx.Module):
     layers: Sequence[Layer]
 
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        """Sets what all models have; `config` may hold 0 layers and the activation `auto`."""
+        """Sets what all models have; in `config`, 0 layers and the activation `auto` mean the model's own defaults."""
         self.num_nodes = nnx.static(dict(spec.num_nodes))
         self.targets = nnx.static(tuple(spec.targets))
         self.feature_dropout, self.dropout = config.feature_dropout, config.dropout
@@ -91,7 +91,7 @@ class Model(nnx.Module):
     def partial_sums(
         self, inputs: ModelInputs, step_seed: jax.Array | None = None, known: Sequence[Any] = ()
     ) -> Partial:
-        """The partial sums of layer number `len(known)`, from the sums over everything of the layers before it."""
+        """The partial sums of layer number `len(known)`; `known` are the sums over everything of the layers before."""
 
         def reduce(partial: Partial) -> Any:
             return known[partial.layer]

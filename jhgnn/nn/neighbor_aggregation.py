@@ -29,9 +29,9 @@ def mean_aggregation(
     implementation: str,
     weights: jax.Array | None = None,
 ) -> jax.Array:
-    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`, or their sum with `weights` `[num_edges]`.
+    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`, or with `weights`, `[num_edges]`, their sum.
 
-    The implementation is one of `neighbor_mean`, or of `neighbor_sum` where there are weights, for a whole graph.
+    `implementation` is one of `neighbor_mean`, or where there are weights, as only whole graphs have, of `neighbor_sum`.
     """
     with stage("NA", layer, graph.name):
         if weights is not None:
@@ -45,7 +45,7 @@ def mean_aggregation(
 def sum_aggregation(
     graph: SemanticGraph | NeighborTable, x: jax.Array, weights: jax.Array, *, implementation: str
 ) -> jax.Array:
-    """Weighted sum over in-edges, `[num_sources, width]` to `[num_targets, width]`; no stage of its own.
+    """Weighted sum over in-edges, `[num_sources, width]` to `[num_targets, width]`; the caller opens the stage.
 
     `weights` are `[num_edges]`, or of a sampled table for each entry, `[num_targets, width]`, 0 for padding.
     """
@@ -57,8 +57,9 @@ def sum_aggregation(
 def logits_follow(x: Rows, dtype: jax.typing.DTypeLike) -> bool:
     """Whether logits are better computed from projected rows than as columns of the projection.
 
-    The columns of a sparse first layer's matrices, which may be as large as what they project, take as long to compute
-    as the logits, and have to be multiplied besides. Not below float32: projected rows are rounded.
+    They are in a sparse first layer, whose weights may have as many rows as there are nodes. To make columns of such a
+    weight takes as long as to make logits of projected rows, and the columns have to be multiplied besides. They are
+    not for dtypes below float32, in which projected rows are rounded.
     """
     if not isinstance(x, SparseFeatures) or jnp.dtype(dtype) != jnp.float32:
         return False
@@ -68,8 +69,8 @@ def logits_follow(x: Rows, dtype: jax.typing.DTypeLike) -> bool:
 class AttentionAggregation(nnx.Module):
     """Graph attention along several semantic graphs of one layer: their attention vectors, stacked `[graphs, H, D]`.
 
-    The logits are linear in the rows that are projected, so they are columns of the FP matmul (`logit_columns`) and a
-    receiver's rows need no projection of their own. Rows that are projected anyway can give them too (`logits`).
+    A logit is linear in the row that is projected, so it can be computed as one more column of the FP matmul
+    (`logit_columns`), and receivers need no projected rows. It can also be computed from projected rows (`logits`).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A model without layers: input rows as they are, the baseline that passes no messages."""
+"""A model without layers, the baseline that passes no messages: what it makes of a node is the node's input row."""
 
 from typing import ClassVar
 

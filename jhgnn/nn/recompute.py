@@ -1,8 +1,9 @@
 """What a layer keeps for its backward pass and what the backward pass recomputes: `training.remat` while tracing.
 
-Each layer is one `jax.checkpoint` with a policy over the names that stages set, so that a layer's recomputation waits
-for its gradient, and one layer at a time is there twice. Within it neighbor attention recomputes by itself, one
-semantic graph at a time (`recompute` of `jhgnn.ops.neighbor_attention`).
+Each layer is one `jax.checkpoint`, whose policy names the tensors to keep, by the names that stages set. A layer is
+recomputed only when its own gradient is due, so the recomputed tensors of one layer at a time lie in memory. Inside a
+layer neighbor attention recomputes by itself, one semantic graph at a time (`recompute` of
+`jhgnn.ops.neighbor_attention`).
 """
 
 import contextlib
@@ -32,14 +33,14 @@ def recomputing(remat: str) -> Iterator[None]:
 
 
 def compile_with_barriers(lowered: jax.stages.Lowered, *, to_run: bool = True) -> jax.stages.Compiled:
-    """Compiles so that what is to be recomputed is; with `to_run` false only to be looked at.
+    """Compiles so that recomputation takes place, to run, or with `to_run` false to be looked at only.
 
-    `jax.checkpoint` parts the two computations by barriers. XLA for the CPU removes them before it eliminates common
-    subexpressions, finds the forward pass's values again, and keeps them (R-GAT on a 20th of MAG with `full`: 597 MB
-    of temporaries instead of 276 MB). Without that pass the barriers stay; they cost nothing.
+    `jax.checkpoint` puts barriers between a value and its recomputation. XLA for the CPU removes barriers before it
+    eliminates common subexpressions; it then finds the two equal and keeps the first (R-GAT on a 20th of MAG with
+    `full`: 597 MB of temporaries instead of 276 MB). The pass that removes them is left out; barriers cost nothing.
 
-    What is only looked at is not optimized by LLVM, which comes after XLA has assigned buffers: the same program and
-    the same bytes in 0.6 of the time (R-GAT on ACM).
+    A program that is only looked at is not optimized by LLVM, which comes after XLA has assigned buffers. Its bytes are
+    the same, and it compiles in 0.6 of the time (R-GAT on ACM).
     """
     if target_platform() != "cpu":
         return lowered.compile()
@@ -48,18 +49,18 @@ def compile_with_barriers(lowered: jax.stages.Lowered, *, to_run: bool = True) -
 
 
 def layer(function: Callable[[], Result]) -> Result:
-    """The result of one layer, which closes over what it reads; that is kept, and inside it what the policy says."""
+    """The result of `function`, one layer. What it closes over is kept, and of what it makes, what the policy says."""
     remat = _remat.get()
     return function() if remat in ("none", "na") else jax.checkpoint(function, policy=_policy(remat))()
 
 
 def relations_separately() -> bool:
-    """Whether a layer projects and aggregates one relation after the other, so that one's projections are there."""
+    """Whether a layer projects and aggregates one relation after the other, to hold one's projections at a time."""
     return _remat.get() == "full"
 
 
 def relation(function: Callable[[], Result]) -> Result:
-    """The result of one relation's projection and aggregation: recomputed by itself, where relations go separately."""
+    """The result of one relation's projection and aggregation; a checkpoint of its own where `relations_separately`."""
     return jax.checkpoint(function)() if relations_separately() else function()
 
 
@@ -69,7 +70,7 @@ def of_attention() -> Recompute:
 
 
 def without_gradient(remat: str) -> str:
-    """The policy that a forward pass alone follows: it keeps nothing, so how edges are summed is all that matters."""
+    """The policy for a forward pass without a gradient, which keeps nothing: how attention sums edges is all of it."""
     return "none" if _of_attention(remat) == "nothing" else "na"
 
 

@@ -1,7 +1,8 @@
-"""The seam in semantic fusion: what a layer sums over rows or relations that others may hold, and who adds it up.
+"""Partial sums of a layer's fusion, and the function that adds them up.
 
-A layer computes the partial sums of what it has. Whoever runs it (a single step, devices, micro-batches, chunks of a
-layer-wise evaluation) owns the reduction to the sums over everything, and hands those back to the layer's fusion.
+A layer's fusion may need sums over targets or relations of which it holds only some: a device has its share of a batch,
+a micro-batch its part. So the layer computes the sums over what it has (`Partial`). Whoever runs the layer knows who
+holds the rest, turns them into the sums over everything (`Reduce`), and hands these back to the layer's fusion.
 """
 
 import dataclasses
@@ -16,12 +17,12 @@ Over: TypeAlias = Literal["targets", "relations"]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partial:
-    """Sums over a part of what a layer's fusion runs over; partial sums of several parts add up leaf by leaf.
+    """A layer's sums over the targets or relations at hand; those of several holders add up leaf by leaf.
 
     Attributes:
         values: a pytree of floating arrays.
-        over: `targets`: rows of the batch that other devices, micro-batches or chunks may hold; `relations`: semantic
-            graphs of which others may hold some, for the same rows.
+        over: what is summed over. `targets`: rows of the batch, of which other devices, micro-batches or chunks may
+            hold more. `relations`: semantic graphs into the same rows, of which others may hold more.
         layer: number of the layer.
     """
 
@@ -35,5 +36,5 @@ Reduce: TypeAlias = Callable[[Partial], Any]
 
 
 def alone(partial: Partial) -> Any:
-    """The reduction where nobody else holds any part."""
+    """The reduction where everything is at hand."""
     return partial.values

@@ -17,7 +17,7 @@ from jhgnn.nn.stage import stage
 
 
 class RelationParts(NamedTuple):
-    """What a layer made before fusion: for each type the relations' results, and its own part where it has one."""
+    """What a layer made before fusion: each type's results, one a relation, and its self-loop's where it has one."""
 
     parts: dict[str, list[jax.Array]]
     own: dict[str, jax.Array]

@@ -1,7 +1,7 @@
 """Semantic fusion (SF): one representation of a node type from those of its relations or metapaths.
 
-Each fusion has two halves, `partial` and `finish`, between which sums may be added up over other holders of rows or
-relations (`jhgnn.nn.reduction`). What must count once (bias, norm, activation, self-loop) is in the second half.
+Each fusion has two halves, `partial` and `finish`. Between them, whoever else holds rows or relations may add sums
+(`jhgnn.nn.reduction`). What must count once (bias, norm, activation, self-loop) is in the second half.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +25,10 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 @jax.custom_jvp
 def _fused_relu(total: jax.Array) -> jax.Array:
-    """ReLU whose result is `sf_out`, from which its derivative is read, since the next layer keeps it anyway.
+    """ReLU, named `sf_out`, whose derivative is read from its result, which the next layer keeps anyway.
 
-    With the derivative from the sum's sign, recomputing would have to aggregate every relation again.
+    A derivative from the argument's sign would need the argument, a sum for which every relation would be aggregated
+    again.
     """
     return border(jnp.maximum(total, 0.0), "sf_out")
 
@@ -82,7 +83,7 @@ class TargetSums(NamedTuple):
 class AttentionFusion(nnx.Module):
     """Attention over metapaths, one weight a metapath for all nodes (HAN eq. 7-9).
 
-    The weights are a mean over nodes: over all of them in full-batch training, over the batch's targets in a
+    The weights come from a mean over nodes: all of the target type in full-batch training, the batch's targets in a
     mini-batch. The two are equal where the batch holds every node.
     """
 

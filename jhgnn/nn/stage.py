@@ -25,7 +25,7 @@ def stage(name: str, layer: int | None = None, part: str = "") -> Iterator[None]
 
 
 def border(x: jax.Array, name: str) -> jax.Array:
-    """What a stage hands on, `x` itself, named for rematerialisation; under `barriers`, behind a compiler barrier."""
+    """Names `x`, the result of a stage, for policies of recomputation; inside `barriers` behind a compiler barrier."""
     return checkpoint_name(jax.lax.optimization_barrier(x) if _barriers.get() else x, name)
 
 

@@ -37,7 +37,7 @@ class Analysis:
 
 
 def analyse(programs: Iterable[jax.stages.Lowered]) -> list[Analysis]:
-    """Compiles programs that were traced, or reads what compiling them told before; nothing runs.
+    """Compiles traced programs, or reads what is kept on disk of an earlier compilation; nothing runs.
 
     Equal programs are compiled once, and several at the same time, one a core, while the next ones are traced.
     """

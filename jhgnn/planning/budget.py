@@ -1,8 +1,8 @@
 """`training.memory_budget`: the fastest recomputation policy that fits, from compiled programs, before anything runs.
 
-What has to fit is what lies on one device: what stays there (graphs, features, labels, the state and the best
-parameters so far; of mini-batches the batch and those prepared ahead of it) and what the larger of step and evaluation
-allocates beside it, as XLA's buffer assignment says.
+Two things have to fit on a device. One is what stays there: graphs, features, labels, the state and the best parameters
+so far, and in mini-batch training the batch and those prepared ahead of it. The other is what a program allocates
+beside that, by XLA's buffer assignment, where the larger of step and evaluation counts.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def policies() -> list[str]:
 
 
 def candidates(execution: Execution) -> list[Candidate]:
-    """Every policy for the recipe's number of micro-batches, compiled; the recipe's budget and policy play no part."""
+    """Every policy, compiled, for the recipe's number of micro-batches, whatever budget and policy the recipe names."""
     return _each_policy(execution.with_training(memory_budget=0))
 
 
@@ -69,9 +69,10 @@ def fastest_that_fits(found: list[Candidate], budget_bytes: int) -> Candidate | 
 
 
 def within_budget(execution: Execution, say: Say) -> Execution:
-    """The execution with policy and micro-batches chosen for its budget, which is then 0; prints the candidates.
+    """The execution with the policy and micro-batches that are fastest within its budget; prints the candidates.
 
-    More micro-batches come in only where no policy fits with fewer.
+    The recipe of the execution that comes back has no budget any more. More micro-batches are tried only where no
+    policy fits with fewer.
 
     Raises:
         InputError: nothing fits; the message has the smallest budget that would.
@@ -98,7 +99,7 @@ def within_budget(execution: Execution, say: Say) -> Execution:
 
 
 def candidate_of(programs: Programs) -> Candidate:
-    """What programs that are compiled already are among the candidates."""
+    """The candidate that programs compiled already make."""
     evaluation = analyse_compiled(programs.evaluations[0].call) if programs.evaluations else None
     return _candidate(programs.execution, analyse_compiled(programs.step.call), evaluation)
 
@@ -112,7 +113,7 @@ def _candidate(execution: Execution, step: Analysis, evaluation: Analysis | None
 def _each_policy(execution: Execution, chosen: list[str] | None = None) -> list[Candidate]:
     remats = policies() if chosen is None else chosen
     ways = [execution.with_training(remat=remat) for remat in remats]
-    forward = [without_gradient(remat) for remat in remats]  # of its policy, an evaluation follows no more than this
+    forward = [without_gradient(remat) for remat in remats]  # an evaluation has no gradient
     evaluated = dict(zip(forward, ways, strict=True))
 
     def programs() -> Iterator[jax.stages.Lowered]:

@@ -1,8 +1,9 @@
 """Seconds of a step, predicted from the work of its compiled program: good for ranking programs of one recipe.
 
-A sum over kinds of work, each with a rate. The CPU's rates are a fit (non-negative least squares of relative errors) to
-measured steps; `python -m bench.recompute --fit` makes it from the stored results of that study, and says how far
-predictions and measurements lie apart. Elsewhere the rates are those of a bandwidth-bound accelerator, unmeasured.
+The time is a sum over kinds of work, each with a rate. The CPU's rates are fitted to measured steps (non-negative least
+squares of relative errors): `python -m bench.recompute --fit` does it from the stored results of that study, and says how
+far predictions and measurements lie apart. For other platforms the rates are assumed to be those of an accelerator
+bound by bandwidth; they were not measured.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Rows by node type, wherever they live: fixed features and learnable embeddings, on the host or on the devices.
 
-Model and step read rows through one interface and never know what is behind it; caches and shards are to be further
-implementations of the same two protocols.
+A model and a step read rows through one interface and do not know where the rows are. A cache, or rows in shards, would
+be further implementations of the same two protocols.
 """
 
 from collections.abc import Collection
@@ -19,8 +19,9 @@ class RowStore(Protocol):
         ...
 
     def gather(self, node_type: str, ids: Array) -> Any:
-        """Rows `[*ids.shape, width]` of int32 ids, dense, or `SparseRows`; where an id is -1 what stands there is
-        padding, which nothing may depend on. Ids are trusted to be in range.
+        """Rows `[*ids.shape, width]` of int32 ids, dense or `SparseRows`.
+
+        Where an id is -1 the row is padding, which may be anything; nothing may depend on it. Ids are not checked.
         """
         ...
 
@@ -31,7 +32,7 @@ class LearnableRowStore(RowStore, Protocol):
     def apply(self, node_type: str, ids: Array, gradients: Array) -> Self:
         """The store after one update of the rows `ids`, int32 `[n]`, each at most once, -1 for none.
 
-        An update is lazy: rows that are not named keep their values and their optimizer state, weight decay included,
-        as in `torch.optim.SparseAdam`.
+        An update is lazy, as in `torch.optim.SparseAdam`: rows that are not named keep their values and their optimizer
+        state, and do not decay.
         """
         ...

@@ -34,8 +34,8 @@ class DeviceTables:
 
     Attributes:
         tables: `[num_nodes, width]` by node type.
-        states: the optimizer's state for each table alone, of the table's size where it mirrors it.
-        optimizer: what updates a table's rows as if they were the table.
+        states: the optimizer's state of each table alone; parts of it, such as moments, have the table's shape.
+        optimizer: updates some rows, with these rows of its state, as if they were a whole table.
         valid: bool scalar; where it is false, nothing changes.
     """
 
@@ -48,7 +48,7 @@ class DeviceTables:
     def of(
         cls, params: Any, opt_state: Any, optimizer: optax.GradientTransformationExtraArgs, valid: jax.Array
     ) -> "DeviceTables":
-        """The embedding tables of a model's parameters, with what an Optax state of all of them holds for each."""
+        """The embedding tables among a model's parameters, each with its part of their Optax state."""
 
         def alone(node_type: str) -> Any:
             return _map_mirrors(lambda mirror: {node_type: tables_of(mirror)[node_type]}, opt_state)
@@ -57,7 +57,7 @@ class DeviceTables:
         return cls(tables, {node_type: alone(node_type) for node_type in tables}, optimizer, valid)
 
     def into(self, params: Any, opt_state: Any) -> tuple[Any, Any]:
-        """Parameters and optimizer state, of dense weights alone, with the tables and their state beside them."""
+        """Adds the tables and their states to parameters and an optimizer state of dense weights alone."""
         states = [self.states[node_type] for node_type in self.tables]
 
         def joined(mirror: Any, *own: Any) -> Any:
@@ -99,12 +99,12 @@ class DeviceTables:
 
 
 def without_tables(opt_state: Any) -> Any:
-    """An Optax state of all parameters without what it holds for the embedding tables."""
+    """An Optax state of all parameters without the parts of the embedding tables."""
     return _map_mirrors(lambda mirror: with_tables(mirror, {}), opt_state)
 
 
 def _map_mirrors(function: Any, opt_state: Any, *rest: Any) -> Any:
-    """Maps what mirrors the parameters in an Optax state, which are its dictionaries; the first's counters stay."""
+    """Maps the parts of an Optax state that have the parameters' structure (dictionaries); counters are the first's."""
 
     def mapped(node: Any, *others: Any) -> Any:
         return function(node, *others) if isinstance(node, dict) else node

@@ -1,4 +1,4 @@
-"""The rows that a batch touches: their gradients, summed where several devices or micro-batches met a vertex."""
+"""The rows of tables that a batch reads, with their gradients, summed where several devices or parts read a node."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,8 +27,8 @@ def merge_devices(
 ) -> dict[str, TouchedRows]:
     """The rows that any device touched, `[devices * n]`, with their gradients summed, the same on every device.
 
-    One collective for all tables. It carries `after`, a float32 scalar that another collective made, so that the two
-    come in this order on every device: processes that meet in different orders fail.
+    There is one collective for all tables. It takes `after`, a float32 scalar that another collective made, so that the
+    two come in this order on every device. Processes whose collectives come in different orders fail.
     """
     # As integers, whose bits nothing ever normalises.
     parts = [jax.lax.bitcast_convert_type(after, jnp.int32).reshape(1)]
@@ -46,7 +46,10 @@ def merge_devices(
 
 
 def sum_repeated(rows: TouchedRows, num_nodes: int) -> TouchedRows:
-    """Each vertex once, at its first position, with the sum of its gradients; one int32 a vertex and no sort."""
+    """Each node once, at its first position, with the sum of its gradients.
+
+    It needs one int32 for each of the `num_nodes` and sorts nothing.
+    """
     positions = jnp.arange(len(rows.ids), dtype=jnp.int32)
     known = jnp.where(rows.ids >= 0, rows.ids, num_nodes)
     first = jnp.full(num_nodes + 1, len(rows.ids), jnp.int32).at[known].min(positions)
