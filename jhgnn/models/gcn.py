@@ -27,8 +27,8 @@ class GCNLayer(ErasedLayer):
 
         out(v) = activation( sum_{u in N(v)} W x_u / sqrt(d(u) d(v)) + b )
 
-    In a mini-batch d is the degree in the whole graph, and d(v) times the mean over the neighbours that were drawn stands
-    for the sum over all.
+    In a mini-batch d is the degree in the whole graph, and d(v) times the mean over the neighbours that were drawn
+    stands for the sum over all.
     """
 
     def __init__(self, layer: int, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:

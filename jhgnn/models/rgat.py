@@ -31,8 +31,8 @@ class RGATLayer(SumOverRelations):
         alpha_r(u, v) = softmax over u of LeakyReLU( a_r . W_r x_u + a'_r . W'_r x_v )
 
     A relation between two types has a matrix for senders, W_r, and another for receivers, W'_r. A relation within a
-    type has one for both, as GATConv of DGL and PyG. The receivers' matrix is read for logits alone. W_self x_v is there
-    with `model.self_loop`.
+    type has one for both, as GATConv of DGL and PyG. The receivers' matrix is read for logits alone. W_self x_v is
+    there with `model.self_loop`.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ def mean_aggregation(
     implementation: str,
     weights: jax.Array | None = None,
 ) -> jax.Array:
-    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`, or with `weights`, `[num_edges]`, their sum.
+    """Mean over in-edges, `[num_sources, width]` to `[num_targets, width]`, or the sum by `weights`, `[num_edges]`.
 
-    `implementation` is one of `neighbor_mean`, or where there are weights, as only whole graphs have, of `neighbor_sum`.
+    `implementation` is one of `neighbor_mean`, or of `neighbor_sum` where there are weights, as whole graphs may have.
     """
     with stage("NA", layer, graph.name):
         if weights is not None:

@@ -1,8 +1,8 @@
 """Seconds of a step, predicted from the work of its compiled program: good for ranking programs of one recipe.
 
 The time is a sum over kinds of work, each with a rate. The CPU's rates are fitted to measured steps (non-negative least
-squares of relative errors): `python -m bench.recompute --fit` does it from the stored results of that study, and says how
-far predictions and measurements lie apart. For other platforms the rates are assumed to be those of an accelerator
+squares of relative errors). `python -m bench.recompute --fit` does so from the stored results of that study, and says
+how far predictions and measurements lie apart. For other platforms the rates are assumed to be those of an accelerator
 bound by bandwidth; they were not measured.
 """
 

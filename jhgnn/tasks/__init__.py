@@ -1,1 +1,1 @@
-"""What is learnt: the classes of nodes, or which edges there are; what a task of one's own must give."""
+"""What is learnt: the classes of nodes, or which edges there are. `Task` says what a task of your own must give."""

@@ -17,7 +17,7 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
 class SplitCounts(NamedTuple):
-    """Of one split: the mean loss, and per class true positives, false positives, false negatives and correct rows."""
+    """Counts of one split: the mean loss, true and false positives and false negatives by class, and correct rows."""
 
     loss: jax.Array  # scalar
     true_positives: jax.Array  # [num_classes]

@@ -1,7 +1,7 @@
-"""Which edges show a link that is to be predicted, so that a batch can leave its own out of message passing.
+"""Which edges show a link that is to be predicted, so that a batch can leave them out of message passing.
 
-A link is shown by the edges of its relation between its two nodes, and by those that say the same backwards: of a
-relation that holds the reverse edges, or of its own where it is symmetric.
+A link is shown by every edge of its relation between its two nodes, and by every edge that says the same backwards: one
+of a relation that holds the reverse edges, or of the link's own relation where that is symmetric.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Array = Any  # np.ndarray on the host, jax.Array on a device or under tracing
 class ShownLinks(NamedTuple):
     """The training link that each edge shows, int32 `[num_edges]` each: its position, or the number of links for none.
 
-    `forwards` as an edge of the link's relation, `backwards` as an edge of a reverse.
+    `forwards` is the link that the edge shows as one of the link's own relation, `backwards` as one of a reverse.
     """
 
     forwards: Array
@@ -36,9 +36,9 @@ class TargetEdges:
     """`ShownLinks` of a whole graph's or stack's edges, with what is needed to take means without them.
 
     Attributes:
-        shown: by edge.
-        group: int32 `[num_edges]`, ascending: the edges over which a mean is taken together.
-        num_groups: how many.
+        shown: the links that the edges show.
+        group: int32 `[num_edges]`, ascending: edges of one group have one mean, such as those of one receiver.
+        num_groups: how many groups there are.
     """
 
     shown: ShownLinks
@@ -49,12 +49,12 @@ class TargetEdges:
 def shown_links(
     graph: HeteroGraph, links: LinkTriples, edges: Mapping[Relation, EdgeSet]
 ) -> dict[Relation, ShownLinks]:
-    """What each edge of each relation shows; relations none of whose edges show a link are absent.
+    """The training links that the edges of each relation show; relations whose edges show none are absent.
 
     Args:
-        graph: with all its edges, the held-out ones included, which tells who is whose reverse.
-        links: their training split is what is shown.
-        edges: those that messages pass over, with reverses added since.
+        graph: the graph with all its edges, also the held-out ones; from it, reverse relations are recognised.
+        links: the links, of which those for training count.
+        edges: those that messages pass over, with the reverse relations that were added.
     """
     train = links.triples["train"]
     none = len(train)
@@ -79,7 +79,7 @@ def shown_links(
 
 
 def edge_weights(excluded: Mapping[str, TargetEdges], ids: jax.Array, num_links: int) -> dict[str, jax.Array]:
-    """Weights with which messages are summed to the means over all edges but those of some training links.
+    """Weights that turn a sum of messages into their mean over all edges but those that show some training links.
 
     Args:
         ids: int32 `[batch]`, the links' positions in the training split; -1 for none.

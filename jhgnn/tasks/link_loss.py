@@ -10,11 +10,11 @@ from jhgnn.sampling.negatives import Side
 
 
 class LinkSide(NamedTuple):
-    """One end of some links: what they are asked, the answer, and what competes with it.
+    """One end of some links: the query, its true answer, and the negatives that compete with it.
 
     Attributes:
-        side: which end is asked for.
-        given: rows of the other end, `[n, hidden]`.
+        side: the end that is asked for.
+        given: rows of the other end, which is given, `[n, hidden]`.
         true: rows of the true nodes, `[n, hidden]`.
         candidates: rows of the negatives, `[negatives, hidden]` for all links, or `[n, negatives, hidden]` for each.
         own: bool `[n, negatives]`, which of them are the link's own true node and do not count.
@@ -42,8 +42,8 @@ def side_losses(
     plus the mean logistic loss of the negatives. Other true nodes may be among the negatives.
 
     Args:
-        relations: the links' rows of relations, `[n, hidden]`.
-        dropout: of what is asked; `seed`, uint32 scalar, and `ids`, int32 `[n]`, decide what drops.
+        relations: the row of each link's relation, `[n, hidden]`.
+        dropout: rate of dropout of the queries; `seed`, uint32 scalar, and `ids`, int32 `[n]`, decide what drops.
     """
     side, given, true, candidates, own = link_side
     query = given * relations

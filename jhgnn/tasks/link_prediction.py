@@ -36,7 +36,7 @@ from jhgnn.tasks.link_scorer import LinkRows, LinkScorer
 from jhgnn.tasks.task import Array, Request, Scores, Sum, Task
 
 EVALUATION_SALT = 0x5EED11
-"""Added to `data.seed` for the draws of evaluation, which are the same for every seed of a run and every epoch."""
+"""Added to `data.seed` for the draws of evaluation, so that they are the same in every epoch and for every `run.seed`."""
 
 
 class ScoredModel(Model):
@@ -46,7 +46,7 @@ class ScoredModel(Model):
 
 
 class EvaluationSet(NamedTuple):
-    """Links of one split as evaluation reads them: ranking queries, and pairs of a link and a negative."""
+    """Links of one split for evaluation: queries to rank, and for each link a triple that is no fact."""
 
     chunks: list[RankingChunk]
     positive: np.ndarray  # int32 [n, 3]
@@ -55,9 +55,9 @@ class EvaluationSet(NamedTuple):
 
 
 class LinkPrediction(Task):
-    """True heads and tails against negatives, by DistMult or dot products of their rows.
+    """Learns to score the true head and tail of each link above negatives, by DistMult or by dot products of rows.
 
-    Examples are positions in the training split; each asks for its tail and for its head.
+    Examples are positions in the training split. Each is two queries: which tail, and which head.
     """
 
     name: ClassVar[str] = "link_prediction"
@@ -70,13 +70,13 @@ class LinkPrediction(Task):
     evaluated_each_epoch: ClassVar[tuple[str, ...]] = ("val",)
 
     def __init__(self, graph: HeteroGraph, config: TaskConfig, *, seed: int, reverse_relations: bool) -> None:
-        """Splits a graph's edges and takes the held-out ones away.
+        """Splits a graph's edges, and takes the held-out ones out of what messages pass over.
 
         Args:
-            graph: with all its edges.
-            config: what to predict and how.
-            seed: of a drawn split and of evaluation's negatives.
-            reverse_relations: add reverses to what messages pass over.
+            graph: the graph with all its edges.
+            config: what to predict, and how.
+            seed: of the split, where it is drawn, and of evaluation's negatives.
+            reverse_relations: whether to add reverse relations to what messages pass over.
 
         Raises:
             InputError: the split cannot be made.
@@ -124,7 +124,7 @@ class LinkPrediction(Task):
         return np.asarray(self.links.triples["train"])
 
     def requests(self, resident: Any, ids: Array, seed: Array, step: Array) -> tuple[Request, ...]:
-        """For each pair of types: heads, tails, and the negatives that stand for a tail and for a head."""
+        """For each pair of node types: heads, tails, negatives in the place of tails, negatives in the place of heads."""
         xp = np if isinstance(ids, np.ndarray) else jnp
         known = xp.maximum(ids, 0)
         found = []
@@ -137,7 +137,7 @@ class LinkPrediction(Task):
         return tuple(found)
 
     def _of(self, members: Sequence[int], relation: Array, ids: Array) -> Array:
-        """Which examples are links of some relations, bool `[n]`."""
+        """Which examples are links of the relations numbered `members`, bool `[n]`."""
         if len(self.ends) == 1:
             return ids >= 0
         xp = np if isinstance(ids, np.ndarray) else jnp
@@ -169,7 +169,7 @@ class LinkPrediction(Task):
     def loss(
         self, model: Model, rows: Sequence[jax.Array], resident: Any, ids: jax.Array, seed: jax.Array, step: jax.Array
     ) -> Sum:
-        """Summed over the links and halved over their two sides, with the mean squares of their rows if asked for."""
+        """See `Task`. A link's loss is the mean of its two sides', plus the mean squares of its rows if asked for."""
         known, requests = jnp.maximum(ids, 0), self.requests(resident, ids, seed, step)
         relation = cast(ScoredModel, model).scorer.relations()[resident[known, 1]]
         total = jnp.zeros(())
@@ -207,7 +207,7 @@ class LinkPrediction(Task):
         return LinkRows(dict(rows), cast(ScoredModel, model).scorer.relations())
 
     def scores(self, evaluated: LinkRows, splits: Sequence[str]) -> Scores:
-        """`mrr` and `hits@k` (filtered, both sides), `auc`, and `loss`, the mean logistic loss with negatives."""
+        """`mrr` and `hits@k` (filtered, of both sides), `auc`, and `loss`: the mean logistic loss of links and negatives."""
         known = [split for split in splits if split in self._evaluated]
         return {split: self._scores(evaluated, self.evaluation_set(split)) for split in known}
 
@@ -223,7 +223,7 @@ class LinkPrediction(Task):
 
     @functools.cache  # noqa: B019 - one task lives as long as its run
     def evaluation_set(self, split: str, *, every: bool = False) -> EvaluationSet:
-        """What evaluates a split: a fixed random choice of its links where the recipe bounds them, or `every` one."""
+        """A split's links for evaluation: `every` one, or a fixed random choice where the recipe bounds their number."""
         triples = np.asarray(self.links.triples[split])
         most = self.config.evaluation_links if split == "val" else self.config.test_links
         if not every and 0 < most < len(triples):
@@ -251,7 +251,7 @@ class LinkPrediction(Task):
     def scores_of_rows(
         self, structure: nnx.GraphDef, params: Any, rows: Mapping[str, np.ndarray], splits: Mapping[str, np.ndarray]
     ) -> Scores:
-        """See `Task`; which links of a split are scored is the recipe's to say."""
+        """See `Task`; the recipe bounds how many links of a split are scored."""
         return self.scores(self._link_rows(structure, params, rows), list(splits))
 
     def _link_rows(self, structure: nnx.GraphDef, params: Any, rows: Mapping[str, Array]) -> LinkRows:

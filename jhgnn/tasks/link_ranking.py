@@ -1,8 +1,8 @@
 """How links are evaluated: filtered ranks of true heads and tails among all nodes, and ROC-AUC against negatives.
 
-Filtered (Bordes et al., NIPS 2013): nodes that would make another known fact, of any split, do not compete. Ties count
-half, so that a model that scores everything alike gains nothing. Links of one relation compete with the nodes of the
-type that the relation leads to, or comes from.
+Ranks are "filtered" (Bordes et al., NIPS 2013): a node that would make another known fact, of any split, does not
+compete. Ties count half, so that a model that scores everything alike gains nothing. A true tail competes with all nodes
+of the type that its relation leads to, a true head with all nodes of the type that it comes from.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ HITS = (1, 3, 10)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KnownFacts:
-    """All facts of the predicted relations, of every split, to look up the other answers to a query.
+    """All edges of the predicted relations, of every split, to look up the other answers to a query.
 
     Attributes:
         keys: for each side, ascending int64 `relation << 32 | given node`, one a fact.
@@ -54,7 +54,7 @@ class KnownFacts:
         return cls(keys, answers)
 
     def answering(self, side: Side, triples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of int32 triples `[n, 3]`: (row, node) of every known answer to each one's query, the true one included."""
+        """Every known answer to the queries of int32 triples `[n, 3]`, the true one included, as (row, node)."""
         given = triples[:, 0] if side == "tail" else triples[:, 2]
         wanted = triples[:, 1].astype(np.int64) << 32 | given
         first, last = (np.searchsorted(self.keys[side], wanted, side=edge) for edge in ("left", "right"))
@@ -78,7 +78,7 @@ class RankingChunk:
     Attributes:
         side: the end that is asked for.
         ends: node types of heads and tails.
-        rows: of the links given, which are the first `count` triples.
+        rows: numbers of the links, among those given, that the first `count` triples are.
         known_rows, known_nodes: query and node of each known answer but the true one; `CHUNK` is no row.
     """
 
@@ -92,10 +92,10 @@ class RankingChunk:
 
 
 def ranking_chunks(facts: KnownFacts, relations: Sequence[Relation], triples: np.ndarray) -> list[RankingChunk]:
-    """Chunks of both sides, all of one shape; the true answer is not among those to leave out.
+    """Chunks of the queries of both sides, all of one shape. The true answer is not among the answers to leave out.
 
     Args:
-        relations: what the triples' middle column counts.
+        relations: those that the triples' middle column numbers.
         triples: int32 `[n, 3]`.
     """
     found: list[tuple[Side, tuple[str, str], np.ndarray, np.ndarray, np.ndarray]] = []
@@ -137,7 +137,7 @@ def filtered_ranks(
 ) -> jax.Array:
     """Ranks from 1 of the true nodes of one side, float32 `[CHUNK]`: 1 + better ones + half of the equal ones.
 
-    Over `BLOCK` candidates are scored in blocks, so that memory does not grow with the number of nodes.
+    More than `BLOCK` candidates are scored block by block, so that memory does not grow with the number of nodes.
     """
     heads, tails = (rows.nodes[node_type] for node_type in ends)
     head, relation, tail = triples[:, 0], rows.relation[triples[:, 1]], triples[:, 2]

@@ -14,7 +14,7 @@ from jhgnn.nn.stage import stage
 
 
 class LinkRows(NamedTuple):
-    """What triples are scored from, float32: rows of nodes `[num_nodes, hidden]` by type, and of relations."""
+    """What triples are scored from, float32: rows of nodes, `[num_nodes, hidden]` by type, and of relations."""
 
     nodes: Mapping[str, jax.Array]
     relation: jax.Array
@@ -23,8 +23,9 @@ class LinkRows(NamedTuple):
 class LinkScorer(nnx.Module):
     """Scores a triple by the sum over columns of head times relation times tail (DistMult, Yang et al., ICLR 2015).
 
-    With the scorer `dot` the relation is one everywhere, and nothing is learnt for it. What a node is scored by is its
-    row after the model's layers; with `skip`, or without layers, its own input row, projected if it has features.
+    With the scorer `dot` all elements of the relation's row are one, and nothing is learnt for it. A node's row is what
+    the model's layers made of it. With `skip` its input row is added, projected where the type has features; without
+    layers (`encodes` false) the input row stands alone.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class LinkScorer(nnx.Module):
 
     @property
     def reads_inputs(self) -> bool:
-        """Whether it reads a node's own input row."""
+        """Whether a node's input row is read."""
         return self.skip or not self.encodes
 
     def relations(self) -> jax.Array:

@@ -23,7 +23,7 @@ from jhgnn.tasks.class_counts import Loss, Metric, SplitCounts, count, count_bat
 from jhgnn.tasks.task import Array, Request, Scores, Sum, Task
 
 CHUNK_ROWS = 2**14
-"""Rows that a head reads at a time where all of them are on the host."""
+"""Rows that the head reads at a time, where the rows of all nodes are on the host."""
 
 
 class ClassifiedModel(Model):
@@ -61,8 +61,8 @@ class NodeClassification(Task):
         Args:
             graph: with a target, labels and training nodes.
             label_smoothing: share of the target spread over all classes.
-            loss: in the place of the cross entropy, in training; the figure `loss` stays what it is.
-            metrics: further figures by name, which may pick the best epoch as well.
+            loss: replaces the cross entropy in training; the figure `loss` stays the cross entropy.
+            metrics: further figures by name; `training.monitor` may name them.
         """
         self.graph, self.label_smoothing = graph, label_smoothing
         assert graph.target is not None
@@ -149,7 +149,7 @@ class NodeClassification(Task):
         return found
 
     def counts(self, model: Model, rows: jax.Array, labels: jax.Array, ids: jax.Array) -> SplitCounts:
-        """Traced: counts of some target nodes, -1 for none, from their rows; their loss is a sum."""
+        """Traced: counts of some target nodes, -1 for none, from their rows; the loss among them is a sum."""
         logits = cast(ClassifiedModel, model).classifier(rows)
         of_ids = labels.at[jnp.maximum(ids, 0)].get(mode="promise_in_bounds")
         return count_batch(logits, of_ids, ids >= 0)

@@ -1,7 +1,7 @@
-"""Task: what is learnt, apart from how examples are batched, where rows live, and which model makes them.
+"""Task: what is learnt, whatever the model, the way of batching and the place of the rows.
 
 A task adds a head to a model, says which nodes' rows its examples need, and turns those rows into a loss and into
-figures. It never asks whether the rows come from the whole graph or from a mini-batch.
+figures (scores). It never asks whether the rows come from the whole graph or from a mini-batch.
 """
 
 import abc
@@ -45,14 +45,14 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     by_example: ClassVar[bool]
-    """Whether figures add up over examples, nodes of one type by their ids, and full batches hold all of them; else
-    figures are made from the rows of all nodes, also in mini-batches."""
+    """Whether examples are nodes of one type, named by their ids, whose figures add up over batches. A full batch then
+    holds all of them. For other tasks figures are made from the rows of all nodes, also in mini-batches."""
     repeats: ClassVar[bool] = True
     """Whether the requests of a batch may name a node more than once."""
     figures: ClassVar[tuple[str, ...]]
     """Names of the figures in `Scores` that a person is shown, the most telling first."""
     summarized: ClassVar[Mapping[str, tuple[str, ...]]]
-    """Split -> the figures that a run's summary has, null where the split is empty."""
+    """Split -> the figures of it that a run's summary has; they are null where the split is empty."""
     monitors: ClassVar[tuple[str, ...]]
     """Figures by which the best epoch may be picked, the default first."""
     evaluated_each_epoch: ClassVar[tuple[str, ...]] = ("val", "test")
@@ -68,14 +68,14 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def splits(self) -> Mapping[str, np.ndarray]:
-        """`train`, `val`, `test` -> examples; what one is, is the task's."""
+        """`train`, `val`, `test` -> the split's examples; the task decides what an example is."""
 
     @abc.abstractmethod
     def describe(self) -> str:
         """One line for a person: what is learnt, and on how many examples."""
 
     def customize(self, loss: Any, metrics: Mapping[str, Any]) -> None:
-        """Takes a loss and figures of somebody's own.
+        """Replaces the loss, and adds figures by name.
 
         Raises:
             InputError: the task has none to replace.
@@ -84,11 +84,11 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def add_head(self, model: Model, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
-        """Gives a model the attributes that the task learns beyond it; `config` is settled."""
+        """Adds the task's head to a model, as attributes; `config` holds the model's own defaults already."""
 
     @abc.abstractmethod
     def training_examples(self) -> np.ndarray:
-        """Numbers by which batches name the training examples, int32 `[n]`."""
+        """The training examples as batches name them, by number, int32 `[n]`."""
 
     @abc.abstractmethod
     def resident(self) -> Any:
@@ -96,16 +96,16 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def requests(self, resident: Any, ids: Array, seed: Array, step: Array) -> tuple[Request, ...]:
-        """The rows that some training examples need; NumPy, or traced, as the arguments are.
+        """The nodes whose rows some training examples need; NumPy, or traced, as the arguments are.
 
         Args:
             resident: as `resident` gives it.
-            ids: int32 `[n]` numbers of examples, -1 for none, which asks for -1.
-            seed, step: uint32, which draws of negatives hash.
+            ids: int32 `[n]` numbers of examples; -1 is no example, and asks for node -1.
+            seed, step: uint32; draws, such as those of negatives, are functions of them.
         """
 
     def represent(self, model: Model, inputs: ModelInputs, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Traced: what the head reads of each node, `[rows, hidden]` by type, from what the model's layers made."""
+        """Traced: from the rows that the model's layers made to those that the head reads, `[rows, hidden]` by type."""
         return dict(rows)
 
     @abc.abstractmethod
@@ -142,7 +142,7 @@ class Task(abc.ABC):
         """
 
     def counts(self, model: Model, rows: jax.Array, resident: Any, ids: jax.Array) -> Any:
-        """Traced: of some examples, -1 for none, a pytree that adds up over batches; see `mean_scores`.
+        """Traced: counts of some examples, -1 for none, as a pytree that adds up over batches (see `mean_scores`).
 
         Args:
             rows: the represented rows of the examples' nodes, `[n, hidden]`.
@@ -150,7 +150,7 @@ class Task(abc.ABC):
         raise NotImplementedError(f"task {self.name!r} is by_example, so that mini-batches are evaluated by its counts")
 
     def mean_scores(self, total: Any, num_rows: int) -> dict[str, float]:
-        """Figures from the leaves of `counts` added up over `num_rows` examples, for a task that is `by_example`."""
+        """Figures of a task that is `by_example`, from the leaves of `counts`, added up over `num_rows` examples."""
         raise NotImplementedError(f"task {self.name!r} is by_example, so that it makes figures from its counts")
 
     @abc.abstractmethod
@@ -159,13 +159,13 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def describe_predictions(self) -> str:
-        """What `predictions` are of, for a person."""
+        """Says to a person what the predictions are made for, such as "3,025 papers"."""
 
     @abc.abstractmethod
     def predictions(
         self, structure: nnx.GraphDef, params: Any, rows: Mapping[str, Array]
     ) -> dict[str, np.ndarray | str]:
-        """What `jhgnn.predict` writes, by name of the file, from the represented rows of all nodes."""
+        """The files that `jhgnn.predict` writes, by name, from the represented rows of all nodes."""
 
     def shown(self, scores: Scores) -> str:
         """The validation figures for a progress line, such as `, val micro-F1 0.9`; empty without."""
@@ -174,12 +174,12 @@ class Task(abc.ABC):
         return "".join(f", val {figure_text(name)} {scores['val'][name]:.4f}" for name in self.figures)
 
     def monitored(self, scores: Scores, monitor: str, train_loss: float) -> float:
-        """The figure to minimise: that of validation, negated where more is better; without any, the training loss."""
+        """The value of which the least is best: a validation figure, negated where more is better, or the training loss."""
         if "val" not in scores:
             return train_loss
         return scores["val"][monitor] * (1.0 if monitor == "loss" else -1.0)
 
 
 def figure_text(name: str) -> str:
-    """A figure's name as people write it."""
+    """A figure's name as it is shown to people."""
     return {"micro_f1": "micro-F1", "macro_f1": "macro-F1", "mrr": "MRR", "auc": "AUC"}.get(name, name)

@@ -27,9 +27,9 @@ class Progress:
 
     Attributes:
         epoch: epochs done.
-        step: batches done of the epoch after; epoch and step are the cursor at which mini-batch training resumes.
-        loss_sum: summed over the targets of those batches.
-        num_targets: how many there were.
+        step: batches done of the next epoch; epoch and step are the cursor at which training resumes.
+        loss_sum: losses summed over the examples of those batches.
+        num_targets: how many examples these were.
         best_epoch: the epoch whose parameters are kept as best, 0 before the first evaluation.
         best_value: the monitored value there; lower is better.
         waited: epochs since then.
@@ -55,10 +55,10 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one run, `FOLDER/epoch-00000012`, in mid-epoch `epoch-00000012-00000345`; keeps the newest.
+    """The checkpoints of one run: `FOLDER/epoch-00000012`, in mid-epoch `epoch-00000012-00000345`; keeps the newest.
 
-    Orbax writes to a temporary folder and renames it, and the digests come last, so a run killed at any moment leaves
-    the checkpoint before.
+    Orbax writes to a temporary folder and renames it, and the digests come last. So after a kill at any moment there is
+    a complete checkpoint, the new one or the one before.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -122,7 +122,7 @@ class CheckpointStore:
         return Checkpoint(TrainState(**restored["state"]), restored["best_params"], progress)
 
     def begin(self, state: TrainState, recipe: str, *, resume: bool) -> Checkpoint:
-        """Where a run goes on: the newest checkpoint, from now on under `recipe`, or, without `resume`, `state` itself.
+        """Where a run starts: with `resume` the newest checkpoint, under `recipe` from now on; else `state` itself.
 
         Raises:
             InputError: as `load`, if it resumes.

@@ -95,5 +95,5 @@ def _check_rows(config: Config, model: type[Model]) -> None:
 
 
 def takes_fields(model: type[Model]) -> bool:
-    """Whether a model's rows of some targets depend on their receptive field alone."""
+    """Whether a model can compute some targets from their receptive field alone, without all other rows."""
     return model.over == "relations" and not model.fuses_over_targets

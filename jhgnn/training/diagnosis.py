@@ -87,9 +87,9 @@ def explain_loss(losses: Iterable[tuple[Callable[[Any], Any], Any]], suspects: A
     """Says where the first of some losses, or else its gradient, first is not finite; evaluated eagerly.
 
     Args:
-        losses: functions of one argument, which the gradient is of, with that argument.
-        suspects: arrays that may have been bad before.
-        where: what is known already, with which the message begins.
+        losses: functions of one argument, each with the argument at which to take it and its gradient.
+        suspects: arrays by name that may hold something not finite themselves.
+        where: what is known already; the message begins with it.
     """
     bad = [*non_finite_leaves(suspects)]
     if bad:

@@ -1,8 +1,8 @@
-"""Execution: one way to train a problem. The commands, the budget search, the profiler and the benches all run it.
+"""Execution: one way to train a problem, before anything is compiled; and `Programs`, the same after it.
 
-`prepare` chooses between the two ways there are: each update over the whole graph (`WholeGraph`), or over sampled
-mini-batches (`Sampled`). Both tell what they will do, trace their programs for whoever wants to look at them, and
-compile them into `Programs`, which the loop runs.
+There are two ways: each update over the whole graph (`WholeGraph`), or over sampled mini-batches (`Sampled`). An
+execution can describe what it will do, and trace its programs without running them, as the budget search does.
+`compile` gives `Programs`, which the loop, prediction and the profiler run. A `Feed` brings them batches.
 """
 
 import abc
@@ -46,9 +46,9 @@ class Batch:
     """A batch on the devices.
 
     Attributes:
-        cursor: where it stands.
-        following: where the next one does.
-        bucket: the first program that may hold it.
+        cursor: its epoch and step.
+        following: those of the next batch, from which training resumes after this one.
+        bucket: number of the first program whose shapes may hold it.
         arguments: what an update is called with beside the state.
     """
 
@@ -117,7 +117,10 @@ class Execution(abc.ABC):
     # The model and its state
 
     def builder(self, implementations: Mapping[str, str] | None = None) -> Builder:
-        """What makes the model with the task's head, with other implementations by semantic graph if given."""
+        """A function that makes the model with the task's head.
+
+        `implementations`, by semantic graph, replace those that were chosen.
+        """
         spec, config = self.spec, self.config.model
         if implementations is not None:
             spec = dataclasses.replace(spec, implementations=implementations)
@@ -146,7 +149,7 @@ class Execution(abc.ABC):
 
     @property
     def state_specs(self) -> Specs:
-        """How each leaf of the state is cut over the mesh: all are the same on every device."""
+        """How each leaf of the state is cut over the mesh: none is, every device has all of it."""
         return jax.tree.map(lambda _: REPLICATED, self.abstract_state)
 
     def initial_params(self, seed: int) -> Params:
@@ -193,9 +196,11 @@ class Execution(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, params: Params, seed: int) -> Mapping[str, Any]:
-        """What the head reads of all nodes of each target type, `[num_nodes, hidden]`; `params` on one device.
+        """The rows of all nodes of each target type that the task's head reads, `[num_nodes, hidden]`.
 
-        `seed` decides what is drawn, where neighbours are.
+        Args:
+            params: on one device.
+            seed: of the draws, where neighbours are sampled.
         """
 
     # Programs
@@ -215,7 +220,7 @@ class Execution(abc.ABC):
 
     @property
     def has_evaluation_program(self) -> bool:
-        """Whether figures come from a program of the kind of `lower_evaluation`, and not a layer at a time."""
+        """Whether figures come from the program of `lower_evaluation`, and not from a pass layer by layer."""
         return True
 
     @abc.abstractmethod
@@ -303,11 +308,12 @@ class Programs(abc.ABC):
 
     @abc.abstractmethod
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
-        """Where the loss, or else its gradient, first is not finite in a batch whose update left the state alone.
+        """Names the place in which the loss, or else its gradient, first is not finite.
 
         Args:
             state: as it was before the update.
-            where: what is known: the batch, and what was not finite.
+            batch: the one whose update found it.
+            where: begins the message: the batch's number, and what was not finite.
         """
 
     def figures(self, feed: "Feed", train_s: float) -> dict[str, Any]:
@@ -328,10 +334,10 @@ class Feed(abc.ABC):
 
 
 def as_host(tree: Any) -> Any:
-    """Replicated arrays as this process holds them."""
+    """Replicated arrays as this process holds them: one copy, on one device."""
     return jax.tree.map(local, tree)
 
 
 def num_bytes(tree: Any) -> int:
-    """Of all arrays of a tree, or their shapes."""
+    """Bytes of all arrays of a tree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

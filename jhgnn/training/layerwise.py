@@ -1,9 +1,9 @@
 """Layer-wise full-neighbour inference: exact rows of all nodes in bounded memory.
 
-Each layer's rows of all nodes are computed in chunks of receivers with all their in-neighbours and kept on the host, so
-that no device holds more than a chunk. Nothing is computed twice but the neighbor aggregation of models whose fusion
-runs over all targets, as HAN's: its sums must be known before any of them can be fused. Chunks are cut by edges, and
-their shapes are rounded up to powers of two, so that there are few of them to compile.
+Each layer's rows are computed for all nodes before the next layer begins, in chunks of receivers with all their
+in-neighbours. Rows are kept on the host, so a device holds no more than a chunk. A model whose fusion runs over all
+targets, such as HAN, aggregates twice: once to sum over all targets, and once to fuse with these sums. Chunks are cut
+by their number of edges, and their shapes are rounded up to powers of two, so that few programs are compiled.
 """
 
 import dataclasses

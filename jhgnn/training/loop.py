@@ -1,8 +1,9 @@
-"""The training loop, of every task and every way of batching: updates, evaluation by epoch, the best parameters, early
-stopping, checkpoints in mid-epoch, resume.
+"""The training loop, for every task and every way of batching.
 
-Which examples come, which neighbours and negatives are drawn and what dropout drops are functions of the seed and of
-the cursor, so a resumed run continues bitwise as if it had never stopped, on the same number of devices.
+It updates, evaluates by epoch, keeps the best parameters, stops early, saves checkpoints, also in mid-epoch, and
+resumes. Which examples come, which neighbours and negatives are drawn, and what dropout drops are functions of the seed
+and the cursor (epoch and step). So a resumed run continues, bit for bit, as if it had never stopped, on the same number
+of devices.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateReport
 
 WARM_UP_STEPS = 3
-"""Not counted in `epoch_ms`, as in the characterization paper, section 3.2."""
+"""Steps not counted in `epoch_ms`, as in "Characterizing and Understanding HGNN Training on GPUs", section 3.2."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +90,11 @@ def train(
 ) -> Outcome:
     """Trains one seed in a run folder.
 
-    Of several processes one writes; they save and stop after the same batch.
+    Where there are several processes, the first one writes, and all save and stop after the same batch.
 
     Args:
-        programs: compiled.
-        folder: exists.
+        programs: the compiled execution.
+        folder: of the run; it must exist.
         seed: of initial weights, dropout, batches and draws.
         recipe: the resolved recipe in TOML, for the checkpoint.
         resume: continue from the newest checkpoint.
@@ -196,7 +197,7 @@ class _Run:
         )
 
     def _ends_here(self) -> str:
-        """Why no further batch is to come, or nothing."""
+        """Why training ends here, or an empty string where it goes on."""
         training, max_steps = self.config.training, self.config.sampling.max_steps
         if self.ended_by_callback:
             return "callback"
@@ -213,7 +214,7 @@ class _Run:
         return statistics.median(timed) if timed else math.nan
 
     def _agreed_to_stop(self, stop: StopRequest) -> bool:
-        """Processes stop after the same batch: they learn of each other's signals from its report."""
+        """Whether to stop after this batch; several processes learn of each other's signals from its report."""
         return bool(self.votes[1]) if self.several else stop.signal is not None
 
     def _one_batch(self, batch: Batch, wants_save: bool, stop: StopRequest) -> None:
@@ -235,7 +236,7 @@ class _Run:
         )
 
     def _stop_before(self, batch: Batch, report: UpdateReport, loss: float) -> None:
-        """Saves the state before an update that was not finite, which it left alone, and raises."""
+        """Saves the state as it was before an update that was not finite, and raises."""
         step = local(self.state.step) - 1
         self.state = self.state._replace(step=self.programs.place(step))
         self._save()

@@ -1,9 +1,9 @@
 """The mesh of a run: its devices on named axes, how arrays reach them, and programs mapped over them.
 
-Axis `data` says who computes which targets of a batch. Axis `rel` is there for those who compute different relations of
-the same targets; it is there only where a strategy asks for it. A `PartitionSpec` for each leaf of state and batch
-says along which axis its leading dimension is cut; a spec in the place of a whole argument or subtree holds for all of
-its leaves. Everything that is summed over devices is summed inside the programs, explicitly.
+Devices along the axis `data` compute different targets of a batch. Devices along the axis `rel` compute different
+relations of the same targets; a mesh has it only where a strategy asks for it. A `PartitionSpec` for each leaf of state
+and batch says along which axis its leading dimension is cut. A spec in the place of a whole argument, or of a subtree,
+holds for all of its leaves. Whatever is summed over devices is summed explicitly, inside the programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ class DeviceMesh:
     """The devices of a run, `[data, rel]`, in the order of processes; place i of `data` takes shard i of every batch.
 
     Attributes:
-        devices: of all processes.
+        devices: those of all processes.
         size: places on the axis `data`.
-        local_shards: those of this process.
+        local_shards: numbers of this process's places on that axis.
     """
 
     def __init__(self, devices_per_process: int = 0, *, relation_shards: int = 1) -> None:

@@ -1,9 +1,9 @@
-"""A device's share of a batch in parts, one after the other, so that one part's tensors are there at a time.
+"""Micro-batches: a device computes its share of a batch part after part, and holds the tensors of one part at a time.
 
-The update is that of the whole share: sums are added up and divided once, by the number of examples of the whole batch;
-a vertex draws the same neighbours in every part, and what parts have in common is summed. Where a model's fusion runs
-over the targets, its sums are added up over all parts first, a layer at a time, so that every part sees those of the
-whole batch, and the gradient flows through them.
+The update is that of the whole share. Losses and gradients are added up and divided once, by the number of examples of
+the whole batch, and a node draws the same neighbours in every part. Where a model's fusion runs over all targets, as
+HAN's, its sums are first added up over all parts, a layer at a time. Every part then sees the sums of the whole batch,
+and the gradient flows through them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ Params = Any
 
 
 class PartSums(NamedTuple):
-    """Of one share or a part of it: gradients of all weights but touched tables, and float32 sums; no means."""
+    """Sums over one share or a part of it, and no means: gradients of all weights but tables, and float32 scalars."""
 
     gradients: Params
     loss: jax.Array
@@ -30,7 +30,7 @@ class PartSums(NamedTuple):
 
 
 def sums_of_parts(part_sums: Callable[[Any], tuple[PartSums, Touched]], parts: Any) -> tuple[PartSums, Touched]:
-    """The sums over parts each of whose gradient can be taken by itself; `parts` have their axis first."""
+    """The sums over parts whose gradients can be taken one by one; `parts` have an axis over the parts in front."""
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part_sums, first)[0])
 
@@ -63,7 +63,7 @@ class CommonFusion(NamedTuple):
 def sums_with_common_fusion(
     calls: CommonFusion, params: Params, tables: Mapping[str, jax.Array], parts: Any
 ) -> tuple[PartSums, Touched]:
-    """The sums of models whose fusion runs over the targets of the whole batch: one gradient through all passes."""
+    """The sums for models whose fusion runs over the targets of the whole batch, by one gradient through all passes."""
     ids: dict[str, jax.Array] = {}
     if tables:
         ids = jax.lax.scan(lambda _, part: (None, calls.touched(part)), None, parts)[1]
@@ -88,7 +88,7 @@ def sums_with_common_fusion(
 
 
 def common_sums(calls: CommonFusion, dense: Params, rows: Mapping[str, jax.Array], parts: Any) -> list[Any]:
-    """What every layer's fusion sums over the targets of the whole batch, on all devices; `rows` with parts first."""
+    """What each layer's fusion sums over the targets of the whole batch; `rows` have an axis over parts in front."""
     known: list[Any] = []
     for _ in range(calls.num_layers):
 

@@ -1,4 +1,4 @@
-"""From a recipe, or a problem, to the way it is run: the one place that chooses between the executions."""
+"""From a recipe, or a problem, to an `Execution`: the one place that chooses between whole graph and mini-batches."""
 
 import time
 
@@ -12,7 +12,7 @@ from jhgnn.training.whole_graph import WholeGraph
 
 
 def prepare(config: Config, *, progress: bool = True) -> Execution:
-    """Reads, builds semantic graphs, chooses implementations and places.
+    """Reads the data, builds semantic graphs, chooses implementations, and places what stays on the device.
 
     Raises:
         InputError: the recipe's settings do not go together, the data is broken or has nothing to learn from, a
@@ -22,9 +22,9 @@ def prepare(config: Config, *, progress: bool = True) -> Execution:
 
 
 def execution_of(problem: Problem) -> Execution:
-    """The same from a problem that is posed already.
+    """The execution of a problem.
 
-    The profiler finds semantic graph build and placement by their annotations, which cost nothing without a trace.
+    Semantic graph build and placement are annotated for the profiler; that costs nothing without a trace.
     """
     if problem.config.sampling.batch_size:
         with jax.profiler.TraceAnnotation("SGB"):

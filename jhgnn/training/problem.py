@@ -1,4 +1,7 @@
-"""From a recipe to what is trained: the graph read, the task, the model's class, and how to read the rest."""
+"""From a recipe to a `Problem`: the graph as read, the task, and the model's class.
+
+What the recipe's sections mean for them is here too: which semantic graphs are built, which relations are stacked.
+"""
 
 import dataclasses
 import time
@@ -87,13 +90,14 @@ def pose(
     metrics: Mapping[str, Metric] | None = None,
     read_s: float = 0.0,
 ) -> Problem:
-    """The same from a graph that is read already, with what of it is one's own in the place of the recipe's.
+    """A problem from a graph in memory. A model, task, loss or metrics given here replace those of the recipe.
 
     Args:
         graph: as read; empty node types and relations are left out here.
         config: the recipe.
         model: a class of one's own.
-        task: makes a task from the graph, after what the recipe's `data` asks for was done to it; a class, mostly.
+        task: makes a task from the graph: a class, or a function. The graph comes with the validation split, one-hot
+            inputs and reverse relations as the recipe's `data` asks for them.
         loss, metrics: as `jhgnn.fit` takes them.
         read_s: seconds of reading.
 
@@ -288,7 +292,13 @@ def relations_of(problem: Problem, names: Collection[str]) -> dict[str, Relation
 
 
 def check_kernel(problem: Problem, key: str, takes: type, dense_bytes: int, subject: str) -> None:
-    """Refuses an implementation that `kernels.KEY` names and that cannot work here, before anything is allocated."""
+    """Refuses what `kernels.KEY` names if it cannot work here, before anything is allocated.
+
+    `dense_bytes` is what a dense adjacency matrix of the `subject` takes.
+
+    Raises:
+        InputError: the implementation does not run here, or `dense` needs more than the memory limit.
+    """
     config = problem.config
     implementation = getattr(config.kernels, key)
     check_named(key, implementation, takes)

@@ -8,7 +8,7 @@ HOST = "pinned_host"
 
 
 def can_offload() -> bool:
-    """Whether the default backend has a memory of the host's beside its own."""
+    """Whether JAX's default backend can keep arrays in the host's memory, apart from its own."""
     device = jax.local_devices()[0]
     return device.platform != "cpu" and HOST in {memory.kind for memory in device.addressable_memories()}
 

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: a progress bar or lines, metrics.jsonl, TensorBoard scalars, curves."""
+"""What a run reports while it trains: a progress bar or lines, metrics.jsonl, TensorBoard scalars, curves."""
 
 import json
 import sys

@@ -56,7 +56,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def withdrawn_on_failure(folder: Path) -> Iterator[None]:
-    """Takes a new run's recipe and empty folder back where nothing comes to be trained, so that one can try again."""
+    """Removes a new run's recipe and empty folder if training fails to begin, so that the same command works again."""
     try:
         yield
     except Exception:
@@ -67,6 +67,6 @@ def withdrawn_on_failure(folder: Path) -> Iterator[None]:
 
 
 def recorded(config: Config) -> str:
-    """The recipe as a run keeps it: without the processes of this start, since it may be resumed by others."""
+    """The recipe as a run keeps it: without the processes that it was started in, since others may resume it."""
     distributed = dataclasses.replace(config.distributed, coordinator="", num_processes=0, process_id=-1)
     return to_toml(dataclasses.replace(config, distributed=distributed))

@@ -1,4 +1,4 @@
-"""Training on sampled mini-batches, on one device or several: each draws the neighbours of its share of every batch."""
+"""Training on sampled mini-batches, on one device or several, each of which has a share of every batch."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """What programs are compiled for: capacities of one part of a batch, and what will stay on the devices."""
+    """What programs are compiled for: capacities of one part of a batch, and what stays on the devices."""
 
     sampler: HostSampler
     buckets: Buckets
@@ -53,10 +53,10 @@ class Layout:
 
 
 class Sampled(Execution):
-    """See the module.
+    """Each update over a mini-batch of sampled neighbours.
 
     Attributes:
-        sampling: what is drawn, where, and what features are read.
+        sampling: what is drawn, where, and which features are read.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -96,7 +96,7 @@ class Sampled(Execution):
         return EpochBatches(self.task.training_examples(), self.config.sampling.batch_size, seed)
 
     def seeds_of(self, ids: np.ndarray, seed: int, step: int) -> dict[str, np.ndarray]:
-        """The seeds of some examples, on the host."""
+        """The nodes from which some examples' neighbours are drawn, int32 by type, on the host."""
         return seeds_by_type(self.task.requests(self._task_data, ids, np.uint32(seed), np.uint32(step)), self.sampling)
 
     @functools.cached_property
@@ -104,7 +104,10 @@ class Sampled(Execution):
         return self.task.resident()
 
     def evaluation_batches(self, split: str, seed: int) -> EpochBatches | None:
-        """A split's examples in ascending order, or a fixed random part of them, as batches; None if it has none."""
+        """Batches of a split's examples, in ascending order; of a fixed random part where the recipe bounds them.
+
+        None where the split is empty.
+        """
         ids = self.task.splits[split]
         if len(ids) == 0:
             return None
@@ -117,7 +120,7 @@ class Sampled(Execution):
 
     @property
     def layerwise(self) -> bool:
-        """Whether figures come from all neighbours, a layer at a time."""
+        """Whether figures are computed over all neighbours, a layer at a time."""
         return self.config.sampling.evaluation == "layerwise" or not self.task.by_example
 
     @property
@@ -140,7 +143,7 @@ class Sampled(Execution):
 
     @functools.cached_property
     def layout(self) -> Layout:
-        """Learns capacities by sampling."""
+        """Capacities learnt by sampling some batches, and the arrays to place."""
         sampling, config = self.sampling, self.config
         sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
         buckets = presampled(sampler, config.run.seed, self._presampled_seeds(), quantiles=(1.0,))
@@ -154,7 +157,7 @@ class Sampled(Execution):
         return Layout(sampler, buckets, resident)
 
     def _presampled_seeds(self) -> Iterator[Mapping[str, np.ndarray]]:
-        """Seeds of shares of the first batches; full ones, while there are any."""
+        """Seeds of the shares of the first epoch's first batches."""
         seed, parts = self.config.run.seed, self.num_parts
         batches = self.batches(seed)
         order = batches.order(0)
@@ -167,16 +170,16 @@ class Sampled(Execution):
         return len(self.layout.buckets.capacities)
 
     def reader(self, bucket: int) -> SampledReader:
-        """What reads a batch of a bucket."""
+        """Reads batches whose arrays have this bucket's capacities."""
         return SampledReader(self.task, self.sampling, self.layout.buckets.capacities[bucket])
 
     @property
     def common_layers(self) -> int:
-        """Layers whose fusion runs over all targets of a batch."""
+        """Layers whose fusion runs over all targets of a batch at once; 0 for most models."""
         return self.sampling.num_layers if self.model.fuses_over_targets else 0
 
     def update_program(self, bucket: int = 0, num_devices: int | None = None) -> UpdateProgram:
-        """What is traced for a bucket."""
+        """The update that is traced for a bucket."""
         return UpdateProgram(
             self.structure,
             self.task,
@@ -188,7 +191,7 @@ class Sampled(Execution):
         )
 
     def evaluation_program(self, bucket: int = 0) -> EvaluationProgram:
-        """What is traced for a bucket; for tasks whose figures add up over examples."""
+        """The evaluation that is traced for a bucket, for tasks whose figures add up over examples."""
         training = self.config.training
         return EvaluationProgram(
             self.structure, self.task, self.reader(bucket), training.remat, training.micro_batches, self.common_layers
@@ -205,7 +208,7 @@ class Sampled(Execution):
         return self.mesh.lower(self.evaluation_program(bucket), arguments, (REPLICATED, REPLICATED, SHARDED))
 
     def lower_inference(self) -> jax.stages.Lowered:
-        """Over a batch: its counts, or where figures are of all rows, its loss without dropout."""
+        """Traces a batch's counts; for a task whose figures need the rows of all nodes, its loss without dropout."""
         if self.task.by_example:
             return self.lower_evaluation()
         arguments = (self.abstract_params, self._abstract_resident, self.abstract_shard())
@@ -265,7 +268,10 @@ class Sampled(Execution):
         return Shard(*found)
 
     def features_of(self, blocks: Any, rows: Any = None) -> dict[str, Any]:
-        """Rows of the input frontier of each type that has features and was met, or `rows` of its type and ids."""
+        """Features of the nodes that a batch reads, of each type that has features and is among them.
+
+        `rows` replaces the gathering: from a type and ids to anything, such as shapes.
+        """
         store: HostRows = self.sampling.features
         gather = store.gather if rows is None else rows
         found = {}
@@ -279,7 +285,7 @@ class Sampled(Execution):
         return found
 
     def rows(self, params: Params, seed: int) -> Mapping[str, np.ndarray]:
-        """Over all neighbours, a layer at a time; where metapaths are walked, over those that are drawn."""
+        """See `Execution`: over all neighbours, a layer at a time; where metapaths are walked, over drawn ones."""
         if self.config.sampling.walks:
             return rows_of_samples(self, self.sampling, self.features_of, params, seed)
         return layerwise_rows(self, self.sampling, params)
@@ -324,7 +330,7 @@ class Sampled(Execution):
 
 
 class SampledPrograms(Programs):
-    """See `Sampled`."""
+    """`Sampled`, compiled: a program of each kind for each bucket of capacities."""
 
     execution: "Sampled"
 
@@ -351,7 +357,7 @@ class SampledPrograms(Programs):
         raise RuntimeError("a batch overflowed the bucket that holds any batch")
 
     def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
-        """Over sampled neighbours, as the recipe says, or over all of them, a layer at a time."""
+        """See `Programs`: over sampled neighbours, or over all of them, as `sampling.evaluation` says."""
         execution = self.execution
         batches = {
             split: execution.evaluation_batches(split, seed) for split in splits if split in execution.task.splits
@@ -384,7 +390,7 @@ class SampledPrograms(Programs):
         return params, self.resident, batch.arguments[0]
 
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
-        """On this process's shares one after another; what they exchange within a layer is left out."""
+        """See `Programs`: this process's shares are run one by one, without what devices exchange within a layer."""
         if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
             return f"{where}; {HINT}"
         execution, (shard, _) = self.execution, batch.arguments
@@ -406,7 +412,7 @@ class SampledPrograms(Programs):
         return explain_loss(losses, suspects, where)
 
     def _parts(self, reader: Any, shard: Shard) -> Iterator[Shard]:
-        """What ran one after the other: the shares of this process's devices, in micro-batches where there are some."""
+        """The shares of this process's devices, one by one, or their micro-batches."""
         for number in range(len(jax.tree.leaves(shard)[0].addressable_shards)):
             own = jax.tree.map(lambda leaf, number=number: leaf.addressable_data(number)[0], shard)
             count = self.execution.config.training.micro_batches

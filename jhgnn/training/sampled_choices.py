@@ -1,4 +1,7 @@
-"""What sampled training draws, where, from which features: decided from the recipe and the graph, never by timing."""
+"""What sampled training draws, where it draws, and which features it reads.
+
+All of it is decided from the recipe and the graph, and nothing by timing, so that it is the same in every run.
+"""
 
 import dataclasses
 import time
@@ -41,7 +44,7 @@ from jhgnn.training.problem import (
 )
 
 FEATURE_SHARE = 0.25
-"""Of device memory that features may take where `auto` decides; edges, parameters and activations need the rest."""
+"""Share of a device's memory that features may take where `auto` decides; the rest is for edges and parameters."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,16 +56,16 @@ class Sampling:
         sampled: the graph that the plan draws from: the problem's own, that of its metapaths, of its stacks, or the one
             with types erased.
         plan: what is drawn at each hop.
-        num_layers: of the model, one a hop.
-        features: of the types that the model reads, on the host.
+        num_layers: layers of the model; each reads one hop.
+        features: those of the types that the model reads, on the host.
         side: where to sample, and why.
         features_on_device: whether the compiled step gathers features, and why.
         compressed: whether the host compresses sampled tables in both directions, for the kernels of the CPU.
-        facts: by draw, what is known of its edges, where entries are left out or weighed.
-        stacks: draws over several relations at once.
-        stacked: likewise by draw, on the host, whole.
+        facts: by draw, what its edges stand for, where some are left out of a batch or weighted.
+        stacks: the draws over several relations at once.
+        stacked: by draw, all edges of these relations, on the host.
         offsets: as in `SampledInputs`.
-        metapaths: that are drawn from or walked, or none.
+        metapaths: those that are drawn from or walked; none for other models.
         choices: implementations, with their reasons.
         sgb_s: seconds of semantic graph build.
     """
@@ -85,13 +88,13 @@ class Sampling:
 
     @property
     def endpoints(self) -> tuple[tuple[str, str, str], ...]:
-        """Relation or metapath, source and target type of each table that is of one relation."""
+        """Relation or metapath, source and target type of each table, but for those of stacks."""
         stacked = {stack.name for stack in self.stacks}
         return tuple((draw.name, draw.source, draw.target) for draw in self.plan.draws if draw.name not in stacked)
 
 
 def plan_sampling(problem: Problem) -> Sampling:
-    """Decides, and builds metapath graphs where neighbours are drawn from them.
+    """Decides what to sample, and builds metapath graphs where neighbours are drawn from them.
 
     Raises:
         InputError: a fan-out that does not fit the graph or the layers, or a kernel named that samples do not use.
@@ -191,7 +194,7 @@ def _graph_of(graph: HeteroGraph, node_types: tuple[str, ...], edges: Mapping[Re
 
 
 def _stack(problem: Problem) -> tuple[dict[str, StackedRelations], dict[str, np.ndarray], HeteroGraph]:
-    """Stacks by draw with the order of their edges, and the graph that has them in their relations' place."""
+    """Stacks and the order of their edges, by draw, and the graph with each stack in the place of its relations."""
     graph = problem.graph
     stacked, orders, edges = {}, {}, dict(graph.edges)
     for own in stackable(problem):
@@ -254,7 +257,10 @@ def _joined(
 def _make_plan(
     problem: Problem, sampled: HeteroGraph, metapaths: tuple[Metapath, ...], num_layers: int
 ) -> SamplingPlan:
-    """The draws of the recipe, one hop a layer; those of metapaths and of the erased graph have their names."""
+    """The draws of the recipe, one hop for each layer.
+
+    Draws from metapath graphs are named after the metapath, those from the erased graph after that.
+    """
     config = problem.config
     fan_out = parse_fan_out(config.sampling.fan_out, "sampling.fan_out")
     if config.sampling.walks:

@@ -1,4 +1,4 @@
-"""Brings batches to the devices: sampled by the host, ahead of training, or as examples that they sample for."""
+"""Brings batches to the devices: as blocks that the host has sampled ahead of training, or as examples alone."""
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -46,7 +46,7 @@ class BatchSource:
 
 
 class SampledFeed(Feed):
-    """Brings batches to the devices, from the host sampler or as examples for the devices' own.
+    """Batches of the host sampler, or of examples alone where the devices sample.
 
     Attributes:
         wait_s: seconds that the training thread waited for batches.

@@ -1,4 +1,4 @@
-"""Rows of all nodes from the neighbours that a recipe draws, where walked metapaths have no graphs to read whole."""
+"""Rows of all nodes from sampled neighbours, where metapaths are walked and have no graphs to read whole."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""What sampled training traces: how a program reads a batch of blocks, and the counts of one for evaluation.
+"""What sampled training traces: how a program reads a batch, and how it counts one for evaluation.
 
-Both are written for one device's share of a batch, which holds sampled blocks (from the host) or examples alone, for
-which the program samples.
+Both are written for one device's share of a batch. The share holds blocks that the host has sampled, or examples alone,
+for which the program samples itself.
 """
 
 import dataclasses
@@ -42,9 +42,9 @@ class Resident:
 
     Attributes:
         task: `Task.resident`.
-        features: of all nodes, where programs gather them; else none.
+        features: those of all nodes, where programs gather them; else none.
         edges: in-edges by relation, where programs sample; else none.
-        facts: of the draws' edges likewise, where entries are left out or weighed.
+        facts: what edges stand for, by draw, where programs sample and some edges are left out or weighted; else none.
     """
 
     task: Any
@@ -74,7 +74,7 @@ class Shard:
 
 
 def seeds_by_type(requests: Sequence[Request], sampling: Sampling) -> dict[str, Array]:
-    """The seeds of a share, int32 by type that is drawn from, in the order of the requests."""
+    """The nodes that requests ask for, whose neighbours are drawn: int32 by type, in the order of the requests."""
     found: dict[str, list[Array]] = {}
     for node_type, ids in requests:
         assert ids is not None
@@ -93,7 +93,7 @@ def seeds_by_type(requests: Sequence[Request], sampling: Sampling) -> dict[str, 
 
 
 class SampledReader:
-    """Reads sampled blocks, drawing them first where the batch holds examples alone."""
+    """A `Reader` of sampled blocks, which it draws first where the batch holds examples alone."""
 
     def __init__(self, task: Task, sampling: Sampling, capacities: Capacities) -> None:
         self.task, self.sampling, self.capacities = task, sampling, capacities
@@ -130,7 +130,7 @@ class SampledReader:
         return {name: inputs.ids(name) if met[name] else jnp.zeros(0, jnp.int32) for name in met}
 
     def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
-        """The seeds have the first slots, in the order in which they were asked for."""
+        """See `Reader`: rows asked for stand first, in the order of the requests."""
         taken: dict[str, int] = {}
         found = []
         for node_type, ids in task.requests(*about):
@@ -169,7 +169,7 @@ class EvaluationProgram:
     common_layers: int
 
     def __call__(self, params: Params, resident: Resident, batch: Shard) -> Any:
-        """Counts of the whole batch, and whether a device's sample overflowed."""
+        """Counts of the whole batch, and on how many devices a sample overflowed."""
         if self.micro_batches == 1:
             found = self._counts(params, resident, batch, over_devices)
         else:

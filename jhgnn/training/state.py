@@ -15,11 +15,11 @@ from jhgnn.random.counter_hash import GOLDEN, mix
 Params = Any
 """Nested dicts of arrays."""
 Builder = Callable[[nnx.Rngs], nnx.Module]
-"""Makes a module; see `jhgnn.training.execution.Execution.build`."""
+"""Makes a module; see `jhgnn.training.execution.Execution.builder`."""
 
 
 class TrainState(NamedTuple):
-    """One pytree: donated to the step, saved in checkpoints."""
+    """What a step reads and makes anew: one pytree, donated to the step and saved in checkpoints."""
 
     step: Any  # int32 scalar: updates done
     seed: Any  # uint32 scalar: of dropout

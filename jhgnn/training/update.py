@@ -1,7 +1,8 @@
-"""The update: gradients of a batch's loss, summed over whoever holds a part of it, and one step of the optimizer.
+"""The update: gradients of a batch's loss, and one step of the optimizer.
 
-It is written for one device's share of a batch and knows neither task nor model. A `Reader` says what the model reads
-of a batch: the whole graph, or sampled blocks.
+It is written for one device's share of a batch: losses and gradients are sums, which are added up over the devices and
+then divided by the number of examples of the whole batch. It knows neither task nor model nor way of batching: a
+`Reader` says what the model reads of a batch, the whole graph or sampled blocks.
 """
 
 import dataclasses
@@ -38,8 +39,8 @@ from jhgnn.training.state import Params, TrainState, dropout_seed
 class UpdateReport(NamedTuple):
     """What an update tells the host, over the whole batch: the mean loss before it, and whether it took place.
 
-    It does not where the loss or a gradient is not finite, nor where a device's sample overflowed its capacities: then
-    the state is as it was, and the batch is to be run again with larger ones.
+    Where the loss or a gradient is not finite, the state is as it was. So it is where a device's sample overflowed its
+    capacities; the batch is then to be run again by a larger program.
     """
 
     loss: jax.Array
@@ -53,7 +54,7 @@ class UpdateReport(NamedTuple):
 class Reader(Protocol):
     """What the model and the task read of a batch.
 
-    `resident` is what stays on the device, in its `task` what the task keeps there; `batch` is what comes.
+    `resident` is what stays on the device, with `Task.resident` as its attribute `task`; `batch` is what comes.
     """
 
     def inputs(self, resident: Any, batch: Any) -> ModelInputs:
@@ -61,15 +62,15 @@ class Reader(Protocol):
         ...
 
     def touched(self, params: Params, inputs: ModelInputs) -> dict[str, jax.Array]:
-        """Ids of the rows of each embedding table that the inputs read, -1 for padding; none: whole tables."""
+        """Ids of the rows that the inputs read of each embedding table, -1 for padding; empty for whole tables."""
         ...
 
     def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
-        """The rows of each of the task's requests; `about` are the arguments of `Task.requests`."""
+        """The rows that each of the task's requests asks for; `about` are the arguments of `Task.requests`."""
         ...
 
     def overflowed(self, inputs: ModelInputs) -> jax.Array:
-        """Whether the inputs are invalid, since a sample did not fit; bool scalar."""
+        """Whether a sample did not fit, so that the inputs are invalid; bool scalar."""
         ...
 
     def examples(self, batch: Any) -> jax.Array:
@@ -77,8 +78,10 @@ class Reader(Protocol):
         ...
 
     def parts(self, batch: Any, count: int) -> tuple[Any, Any]:
-        """A batch cut into equal parts: what differs between them, with their axis first, and what makes a batch of
-        one.
+        """Cuts a batch into equal parts.
+
+        Returns:
+            what differs between the parts, with an axis over them in front, and a function from one part to a batch.
         """
         ...
 
@@ -92,9 +95,9 @@ class UpdateProgram:
         task, reader: what is learnt, and how it is read.
         training: the recipe's section.
         steps_per_epoch: for the optimizer's schedule.
-        common_layers: layers whose fusion runs over all targets of a batch; 0 where each row's is its own.
-        num_devices: that share a batch over the mapped axis `data`; 0 where the program is not mapped.
-        count: examples of every batch, where none has padding; else None.
+        common_layers: layers whose fusion runs over all targets of a batch at once (HAN's); 0 where there are none.
+        num_devices: devices that share a batch over the mapped axis `data`; 0 where the program is not mapped.
+        count: examples of every batch, where no batch has padding; else None.
     """
 
     structure: nnx.GraphDef
@@ -107,7 +110,7 @@ class UpdateProgram:
     count: int | None = None
 
     def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
-        """One update on the whole batch: sums over all devices, divided by the number of its examples."""
+        """One update; mapped over devices, each with its share of the batch, all of them make the same state."""
         if not self.num_devices:
             return self._alone(state, resident, batch, votes)
         sizes = {name: table.shape[0] for name, table in tables_of(state.params).items()}
@@ -160,7 +163,7 @@ class UpdateProgram:
         """The mean loss of a batch on one device that holds whole tables, and how many of its examples count.
 
         Args:
-            params: of which it is the loss; those of `state` play no part.
+            params: what the loss depends on; the parameters in `state` are not read.
         """
         total = self.loss(params, state, self.reader.inputs(resident, batch), resident, batch)
         count = jnp.maximum(total.num_examples, 1.0) if self.count is None else float(self.count)
@@ -187,7 +190,15 @@ class UpdateProgram:
         *,
         dropout: bool = True,
     ) -> Sum:
-        """The summed loss of a share or a part, its tables being the rows that it touches, and its examples."""
+        """The summed loss of a share of a batch, or of a part of one, and how many of its examples count.
+
+        Args:
+            on_rows: parameters that hold, in the place of each embedding table, the rows of it that the inputs touch.
+            state: seed and step of the draws; its parameters are not read.
+            inputs: as the reader makes them of `batch`.
+            reduce: adds up what layers sum over targets or relations.
+            dropout: whether anything drops.
+        """
         with recomputing(self.training.remat):
             model: Any = nnx.merge(self.structure, on_rows)
             rows = self.task.represent(
@@ -199,7 +210,7 @@ class UpdateProgram:
             return self.task.loss(model, picked, *about)
 
     def _sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
-        """Of this device's share: at once, or one part after the other."""
+        """The sums of this device's share, computed at once, or one part after the other."""
         if self.training.micro_batches == 1:
             return self.part_sums(state, resident, batch)
         parts, batch_of = self.reader.parts(batch, self.training.micro_batches)
@@ -209,7 +220,7 @@ class UpdateProgram:
         return sums_with_common_fusion(calls, state.params, tables_of(state.params), parts)
 
     def common_fusion(self, state: TrainState, resident: Any, batch_of: Any) -> CommonFusion:
-        """What micro-batches call to fuse over the targets of all parts; `batch_of` makes a batch of a part."""
+        """What micro-batches call to fuse over the targets of all parts; `batch_of` makes a batch of one part."""
         seed = dropout_seed(state)
 
         def touched(part: Any) -> dict[str, jax.Array]:
@@ -232,7 +243,7 @@ class UpdateProgram:
         return CommonFusion(self.common_layers, touched, partial_sums, loss, over_devices)
 
     def part_sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
-        """The sums of a share, or of a part of it that stands alone."""
+        """The sums of a share, or of a part whose fusion needs no other part."""
         inputs = self.reader.inputs(resident, batch)
         ids = self.reader.touched(state.params, inputs)
         tables = DeviceRows(tables_of(state.params))

@@ -58,10 +58,10 @@ class Resident(NamedTuple):
 
 
 class WholeGraphReader:
-    """Reads the whole graph, or the field of the only examples; a batch is the numbers of its examples."""
+    """A `Reader` of the whole graph or the training examples' receptive field; a batch is its examples, int32 `[n]`."""
 
     def __init__(self, num_links: int = 0) -> None:
-        """`num_links` of training, where a batch's own edges are left out."""
+        """`num_links` are the training links, where a batch's own edges are left out."""
         self.num_links = num_links
 
     def inputs(self, resident: Resident, batch: jax.Array) -> ModelInputs:
@@ -93,12 +93,12 @@ class WholeGraphReader:
 
 
 class WholeGraph(Execution):
-    """See the module.
+    """Each update over the whole graph, or over its examples' receptive field, on one device.
 
     Attributes:
         inputs: features and semantic graphs of the whole graph, on the device.
-        resident: what a step reads.
-        rows_computed: by a step: `all` or `needed`, and why.
+        resident: what a step reads beside state and batch.
+        rows_computed: which rows a step computes, `all` or `needed`, and why.
     """
 
     def __init__(
@@ -113,7 +113,9 @@ class WholeGraph(Execution):
 
         Args:
             problem: what is trained.
-            host_graphs: of `build_for`, as `metapaths`, which took `sgb_s` seconds.
+            host_graphs: semantic graphs by name, on the host, as `build_graphs` gives them.
+            metapaths: those that the graphs are of, for HAN.
+            sgb_s: seconds that building them took.
 
         Raises:
             InputError: a named implementation does not cover a graph.
@@ -171,7 +173,7 @@ class WholeGraph(Execution):
         self._splits = jax.device_put(dict(task.splits)) if task.by_example else {}
 
     def batches(self, seed: int) -> EpochBatches:
-        """All examples at once, or, where figures do not add up over them, as many links as the recipe says."""
+        """All examples at once for a task that is `by_example`; of others, such as links, `task.batch_size`."""
         examples = self.task.training_examples()
         if self.task.by_example:
             return EpochBatches(examples, len(examples), seed, shuffle=False)
@@ -195,7 +197,7 @@ class WholeGraph(Execution):
 
     @functools.cached_property
     def update_program(self) -> UpdateProgram:
-        """What is traced."""
+        """The update that is traced."""
         batches, num_links = self.batches(0), 0
         if isinstance(self.task, LinkPrediction):
             num_links = self.split_size("train")
@@ -226,7 +228,7 @@ class WholeGraph(Execution):
         return self.inputs, (self.resident.task, self._splits)
 
     def evaluation(self, params: Params, inputs: GraphInputs, task_data: Any) -> Any:
-        """Traced: what the task's figures are made from, without dropout."""
+        """Traced, without dropout: what the task makes its figures from."""
         model, rows = self.forward(params, inputs)
         return self.task.evaluate(model, rows, task_data)
 
@@ -261,13 +263,13 @@ class WholeGraph(Execution):
 
 
 class WholeGraphPrograms(Programs):
-    """See `WholeGraph`."""
+    """`WholeGraph`, compiled: one program for updates and one for evaluation."""
 
     execution: WholeGraph
 
     @property
     def evaluated_each_epoch(self) -> tuple[str, ...]:
-        """All of them, where one program counts them together."""
+        """All splits of a task that is `by_example`, since one program counts them together."""
         task = self.execution.task
         return ("train", "val", "test") if task.by_example else task.evaluated_each_epoch
 
@@ -298,7 +300,7 @@ class WholeGraphPrograms(Programs):
 
 
 class WholeGraphFeed(Feed):
-    """Numbers of examples; the same array each epoch where a batch is all of them."""
+    """Batches of examples; where a batch holds all of them, one array, placed once."""
 
     def __init__(self, execution: WholeGraph, seed: int) -> None:
         self._execution, self._batches = execution, execution.batches(seed)
@@ -338,7 +340,8 @@ def place_features(
 ) -> tuple[jax.Array | SparseFeatures, Choice | None]:
     """A type's features on the device, and the implementation of their projection where they are sparse.
 
-    `row_ids` are those of a part of the rows, for `SparseFeatures`.
+    Args:
+        row_ids: the rows' node ids, where `matrix` has a part of the type's rows; dropout hashes them.
 
     Raises:
         InputError: as `choose_aggregation`.
@@ -361,7 +364,7 @@ def _views(problem: Problem, implementation: str, leaves_out: bool) -> tuple[str
 def _choose_rows(
     problem: Problem, host_graphs: Mapping[str, SemanticGraph], model: Any
 ) -> tuple[ReceptiveField | None, tuple[str, str]]:
-    """The field of the training examples where a step is to compute no more, or None; `training.rows` and why."""
+    """The training examples' receptive field, or None where a step computes all rows; and which it is, and why."""
     named, name = problem.config.training.rows, problem.config.model.name
     if not problem.task.by_example:
         return None, ("all", "links are scored among all nodes")
