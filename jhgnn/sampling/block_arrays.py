@@ -1,6 +1,6 @@
-"""The one description of a sampled block's arrays: which there are, and their shapes, from plan and capacities.
+"""The one description of a mini-batch's arrays: which there are, and their shapes, from plan and capacities.
 
-The host sampler fills such arrays, programs are compiled for their shapes, and compressing a table adds to them.
+The host sampler fills these arrays, programs are compiled for their shapes, and compressing a table adds more of them.
 """
 
 from collections.abc import Collection

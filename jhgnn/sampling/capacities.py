@@ -1,7 +1,8 @@
-"""Static shapes: how many slots each hop and node type gets, learned by sampling before training.
+"""Capacities: how many slots a mini-batch's arrays have for each hop and node type, learnt by sampling before training.
 
-A few buckets of capacities are compiled for; a batch goes to the smallest that holds it. The last bucket holds any
-batch, so an overflow moves a batch to a bigger bucket, and never drops a vertex or compiles a new shape.
+A compiled program needs fixed shapes, so there is a program for each of a few *buckets* of capacities. A batch goes to
+the smallest bucket that holds it, and the last one holds any batch. So a large batch costs time, but never loses a
+node, and compiles nothing new.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ class Buckets:
     capacities: tuple[Capacities, ...]
 
     def choose(self, plan: SamplingPlan, added: np.ndarray) -> int:
-        """The first bucket that holds a batch, from the slots that each of its hops adds, `[num_hops + 1, types]`.
+        """The first bucket that holds a batch, each of whose hops adds so many slots, `[num_hops + 1, types]`.
 
         Raises:
             ValueError: none does: the batch has more seeds than the buckets were made for.
@@ -67,7 +68,9 @@ def presampled(
     quantiles: Sequence[float] = QUANTILES,
     slack: float = SLACK,
 ) -> Buckets:
-    """Buckets from the quantiles over sample batches of what each (hop, type) adds, and one that holds any batch.
+    """Buckets learnt from some batches, and one more that holds any batch.
+
+    A bucket has the capacity of a quantile, over the batches, of the slots that each hop adds of each type.
 
     Args:
         batches: seeds of full size, as the sampler takes them; batch i is drawn as step i.

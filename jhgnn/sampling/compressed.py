@@ -1,8 +1,8 @@
 """Sampled tables compressed by receiver and by sender, so that the CPU's kernels can sum along them both ways.
 
-XLA's gradient of a gather is a scatter, which takes most of a sampled step on a CPU; with the edges of a block sorted
-by sender as well, the backward pass is a sum along rows like the forward one. Shapes depend on capacities alone: as
-many edges as the table has entries, of which those that are padding lead from slot 0 to a receiver of their own.
+XLA's gradient of a gather is a scatter, which takes most of a sampled step's time on a CPU. With a table's edges sorted
+by sender as well, the backward pass is a sum along rows, like the forward pass. Shapes depend on capacities alone:
+there are as many edges as the table has entries. Those that are padding lead from slot 0 to a receiver of their own.
 """
 
 import dataclasses

@@ -47,8 +47,8 @@ def sample_on_device(
 ) -> SampledBlocks:
     """Draws one mini-batch; traceable, with `plan` and `capacities` static.
 
-    Every vertex of a type has one slot: each hop's new ones ascend by id, after the slots before. It holds one int32 a
-    vertex of the types met.
+    Every vertex that is met has one slot. A hop's new vertices get the slots after those of the hops before, ascending
+    by id. Finding them takes one int32 for each vertex of the graph, of the types that are met.
 
     Args:
         capacities: slots per hop, of `jhgnn.sampling.capacities`: a batch that needs more comes back `overflowed`.

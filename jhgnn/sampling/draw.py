@@ -1,8 +1,8 @@
 """The one definition of a draw: which neighbours a vertex keeps, and where a walk goes, from a counter-based hash.
 
-Everything is a pure function of (seed, step, hop, relation, vertex), in uint32 arithmetic that NumPy, jnp (without x64)
-and `native/sampling_draw.h` share bit for bit. Nothing depends on which other vertices are drawn beside it, so hosts,
-devices, shards and prefetching see the same samples, and a vertex met twice draws the same neighbours.
+Everything is a pure function of (seed, step, hop, relation, vertex), in uint32 arithmetic that gives the same bits in
+NumPy, in jnp (without x64) and in `native/sampling_draw.h`. A draw does not depend on what else is drawn. So host,
+device, shards and prefetching see the same samples, and a vertex that is met twice draws the same neighbours.
 """
 
 import zlib

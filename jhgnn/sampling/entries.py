@@ -1,13 +1,13 @@
-"""What the entries of a sampled table stand for: which edge of the graph, hence which relation of a stack, and whether
-it is to be left out because it shows a link of the batch.
+"""The edges behind the entries of a sampled table: which to leave out, and what the others weigh.
 
-A draw is a function of (seed, step, hop, relation, vertex), so the edges behind a table's entries are drawn once more
-instead of being carried along. Edges are left out after they were drawn, so that draws do not depend on the batch; the
-means of R-GCN and the softmax of R-GAT are then over the neighbours that stay.
+An entry is left out if its edge shows a link of the batch (`jhgnn.tasks.link_edges`). Which edge an entry stands for is
+not stored: a draw is a function of (seed, step, hop, relation, vertex), so it is made once more. Entries are left out
+after the draw, so that draws do not depend on the batch. R-GCN's mean and R-GAT's softmax are then over the neighbours
+that stay.
 
-A stack of relations is drawn as one: k of a vertex's edges of any relation. Entry e of relation r at vertex v weighs
-(edges of v / k) / (edges of v under r), so that the sum over entries is R-GCN's sum of means in expectation. Where
-edges are left out, both counts are of those that stay.
+A stack of relations is drawn as one: k of a vertex's edges, of any of its relations. An entry of relation r at vertex v
+weighs (edges of v / k) / (edges of v under r). In expectation the weighted sum over entries is then R-GCN's sum of
+means over relations. Where edges are left out, both counts are of those that stay.
 """
 
 import dataclasses
@@ -30,15 +30,15 @@ Array = Any
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class EdgeFacts:
-    """What is known of each edge of one draw's relation, in the order of its in-edges; NumPy on the host.
+    """What each edge of one draw stands for, in the order of its in-edges; NumPy on the host.
 
     Attributes:
         forwards, backwards: int32 `[num_edges]`, the training link that the edge shows, `num_links` for none (see
             `jhgnn.tasks.link_edges`); both None where no edge shows one.
         relation: int32 `[num_edges]`, the edge's relation among those of its stack; None where the draw is no stack.
-        group: int32 `[num_edges]`, ascending: which (receiver, relation) of the stack; None likewise.
-        num_groups: how many.
-        num_links: of training.
+        group: int32 `[num_edges]`, ascending: the edge's (receiver, relation) in the stack; None where it is no stack.
+        num_groups: how many groups there are.
+        num_links: how many training links there are.
     """
 
     forwards: Array  # or None, like those after it
@@ -50,7 +50,7 @@ class EdgeFacts:
 
 
 class HostEntries:
-    """Annotates blocks of the host sampler, on a loader's threads."""
+    """Leaves out and weighs entries of the host sampler's blocks, on a loader's threads."""
 
     def __init__(self, plan: SamplingPlan, edges: Mapping[str, Csr], facts: Mapping[str, EdgeFacts]) -> None:
         """`edges` are in-edges by draw, `facts` those of the draws that have some; NumPy."""
@@ -59,7 +59,9 @@ class HostEntries:
         self._shown = {name: _edges_of_links(own) for name, own in facts.items() if own.forwards is not None}
 
     def annotated(self, blocks: SampledBlocks, ids: np.ndarray, seed: int, step: int) -> SampledBlocks:
-        """The blocks, of shards on a leading axis, without the edges that show a link of the batch, stacks weighed.
+        """Blocks without the entries that show a link of the batch, and with weights for those of stacks.
+
+        The blocks have a leading axis over shards.
 
         Args:
             ids: int32 `[batch]`, the whole batch's links, -1 for none.

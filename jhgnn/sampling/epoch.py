@@ -14,7 +14,7 @@ SHUFFLE_STREAM = 0xFFFFFFFF  # in the place of a hop, which never comes to that
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Cursor:
-    """Where training stands: the next batch is `step` of `epoch`. Two numbers in a checkpoint."""
+    """Where training stands: the next batch is number `step` of epoch `epoch`."""
 
     epoch: int = 0
     step: int = 0
@@ -26,8 +26,8 @@ class EpochBatches:
 
     Attributes:
         seeds: int32 `[num_seeds]` vertex ids.
-        batch_size: of the global batch, over all devices.
-        seed: of the shuffle, in [0, 2**32).
+        batch_size: seeds in a batch, over all devices.
+        seed: decides the order, in [0, 2**32).
         shuffle: False keeps the order given, for evaluation.
 
     Raises:

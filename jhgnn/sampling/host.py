@@ -25,7 +25,8 @@ from jhgnn.sampling.plan import Capacities, SamplingPlan
 class HostSampler:
     """Samples batches of one plan on the CPU. Safe to call from several threads, each of which gets its own buffers.
 
-    A call's buffers hold about 3 bits a vertex and hop, and the batch itself, unpadded; they are kept for the next.
+    A call's buffers hold about 3 bits for each vertex and hop, and the batch without padding. The next call uses them
+    again.
     """
 
     def __init__(self, graph: HeteroGraph, plan: SamplingPlan, threads: int = 1) -> None:
@@ -75,8 +76,9 @@ class HostSampler:
     ) -> tuple[SampledBlocks, int]:
         """Several shards of one global batch in one bucket, every array with a leading `[shards]` axis, for `pmap`.
 
-        A vertex draws the same neighbours in whichever shard it stands. Shards `elsewhere`, of other processes, are
-        drawn as well but not written: the bucket holds them too, so that all processes choose the same without talking.
+        A vertex draws the same neighbours in whichever shard it stands. Shards `elsewhere`, which are other processes',
+        are drawn as well, but not written: the bucket has to hold them too, so that all processes choose the same one
+        without an exchange.
         """
         with self._borrowed(len(shards)) as natives:
             most = [natives[0].sample(seed, step, self._checked(own)) for own in elsewhere]

@@ -1,4 +1,4 @@
-"""The loader: samples, gathers and transfers batches ahead of training on host threads, in order, within bounds."""
+"""The loader: samples, gathers and transfers batches ahead of training, on host threads and in bounded memory."""
 
 import collections
 import dataclasses
@@ -50,13 +50,13 @@ class Batch:
     """One batch, ready for the step.
 
     Attributes:
-        cursor: where it stands; training resumes after it at `following`.
-        following: the cursor of the next one.
-        step: its number since training began, as the draws hashed it.
+        cursor: its epoch and step.
+        following: those of the next batch, at which training resumes after this one.
+        step: its number since training began, which the draws hashed.
         ids: its examples, int32 `[batch_size]`, or of this process's shards, `[shards, share]`; `PADDING` for none.
-        blocks: its tables; a leading `[shards]` axis where the loader has shards.
+        blocks: its tables, with a leading `[shards]` axis where the loader has shards.
         inputs: what `gather` made of the blocks, or None.
-        bucket: of the capacities chosen; above 0 is an overflow of the smallest.
+        bucket: number of the bucket that holds it; above 0, it overflowed the smallest.
         sample_s: seconds of a host thread that sampling took.
         gather_s: likewise for gathering.
         transfer_s: likewise for handing over to the devices.
@@ -75,7 +75,7 @@ class Batch:
 
 
 class LoaderError(RuntimeError):
-    """A batch could not be prepared; the cause is what its thread raised."""
+    """A batch could not be prepared; `__cause__` is what its thread raised."""
 
 
 class Loader:
@@ -103,13 +103,13 @@ class Loader:
             sampler: of a plan whose seed types are those that `seeds_of` gives.
             batches: the examples by epoch and step.
             buckets: capacities of one shard.
-            seeds_of: from the examples of a shard, int32 with `PADDING`, and the number of the batch to its seeds by
-                type; None: the examples are the seeds, of the plan's only seed type.
+            seeds_of: gives the seeds by type, from the examples of a shard, int32 with `PADDING`, and the number of the
+                batch; None: the examples are the seeds, of the plan's only seed type.
             gather: called on a host thread with the blocks (NumPy), the examples and the number of the batch, for
                 features and whatever else depends on them.
             transfer: called on a host thread with (blocks, gathered), such as `jax.device_put`; it must not block.
-            num_shards: cut the global batch in as many equal shards, one a device, on a leading axis; None does not.
-            local_shards: those prepared by this process; all of them if None.
+            num_shards: shards that the batch is cut into, one for each device, on a leading axis; None: it is not cut.
+            local_shards: those that this process prepares; None: all of them.
 
         Raises:
             InputError: several seed types without `seeds_of`, a batch size that the shards do not divide, or shards out

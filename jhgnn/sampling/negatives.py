@@ -1,6 +1,6 @@
-"""Negative sampling for link prediction: nodes to put in the place of a true head or tail, from the one hash.
+"""Negative sampling for link prediction: random nodes to put in the place of a true head or tail.
 
-What is drawn is a pure function of (seed, step, side, position): nothing to store, the same in NumPy and in jnp.
+What is drawn is a pure function of (seed, step, side, position), the same in NumPy and in jnp, so nothing is stored.
 """
 
 from typing import Any, Literal
@@ -19,14 +19,14 @@ SIDES: tuple[Side, Side] = ("head", "tail")
 def negative_nodes(
     seed: Array, step: Array, side: Side, positions: Array, num_nodes: Array | int, attempt: Array | int = 0
 ) -> Array:
-    """A uniform node of a type of `num_nodes` for each position, with repeats, int32 of the positions' shape.
+    """A uniform node for each position, with repeats, int32 of the positions' shape.
 
     Args:
         seed, step: Python integers in [0, 2**32), or uint32 scalars under tracing.
-        side: which end they replace; the two sides draw different nodes.
-        positions: integers in [0, 2**32), what the draws are told apart by; NumPy or jnp, which is what comes out.
-        num_nodes: one number, or one a position.
-        attempt: another draw for the same positions; one number, or one a position.
+        side: the end that the nodes replace; the two sides draw different nodes.
+        positions: integers in [0, 2**32), NumPy or jnp, as the result is. Draws of different positions are independent.
+        num_nodes: nodes of the type: one number, or one for each position.
+        attempt: number of the draw, where several are made for the same positions; one, or one for each position.
     """
     xp = np if isinstance(positions, np.ndarray) else jnp
     keys = stream_keys(seed, step, NEGATIVE_STREAM, SIDES.index(side))

@@ -1,4 +1,4 @@
-"""What is drawn, hop by hop: static and hashable, read by the device and the host sampler alike."""
+"""The plan of the draws, hop by hop, which the device and the host sampler follow; static and hashable."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from jhgnn.sampling.draw import MAX_FAN_OUT, relation_key
 from jhgnn.sampling.fan_out import FanOut, fan_outs
 
 Capacities = tuple[FrozenCounts, ...]
-"""Slots of each node type at each hop's frontier and, last, of the inputs; `[num_hops + 1]`, never falling."""
+"""Slots of each node type at the frontier of each hop and, last, of the inputs: `[num_hops + 1]`, never decreasing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Draw:
     Attributes:
         name: key of its tables in `SampledBlocks.hops`.
         source: type of the neighbours.
-        target: type of the vertices that they are neighbours of.
-        key: names the draw in the hash.
+        target: type of the vertices whose neighbours they are.
+        key: number of the draw in the hash.
         steps: relations followed backwards from a target, in walking order; one of them for a fan-out draw.
         num_walks: walks from each target, 0 for a fan-out draw.
-        fan_outs: neighbours kept at each hop; -1 all, 0 the hop leaves this draw out.
+        fan_outs: neighbours kept at each hop; -1 for all, 0 where a hop leaves this draw out.
         widths: columns of the table at each hop: no more than the largest degree; 0 where there is no table.
     """
 
@@ -58,7 +58,7 @@ class SamplingPlan:
         return [draw for draw in self.draws if draw.widths[hop] > 0]
 
     def bound_capacities(self, num_seeds: Mapping[str, int]) -> Capacities:
-        """Slots that always suffice: seeds times fan-outs, and no hop adds more than all vertices."""
+        """Slots that always suffice: seeds times fan-outs, but no more than all vertices for each hop."""
         slots = dict.fromkeys(self.node_types, 0) | {name: num_seeds[name] for name in self.seed_types}
         capacities = [FrozenCounts.of(slots)]
         for hop in range(self.num_hops):

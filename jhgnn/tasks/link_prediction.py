@@ -36,7 +36,7 @@ from jhgnn.tasks.link_scorer import LinkRows, LinkScorer
 from jhgnn.tasks.task import Array, Request, Scores, Sum, Task
 
 EVALUATION_SALT = 0x5EED11
-"""Added to `data.seed` for the draws of evaluation, so that they are the same in every epoch and for every `run.seed`."""
+"""Added to `data.seed` for the draws of evaluation, which are the same in every epoch and for every `run.seed`."""
 
 
 class ScoredModel(Model):
@@ -124,7 +124,7 @@ class LinkPrediction(Task):
         return np.asarray(self.links.triples["train"])
 
     def requests(self, resident: Any, ids: Array, seed: Array, step: Array) -> tuple[Request, ...]:
-        """For each pair of node types: heads, tails, negatives in the place of tails, negatives in the place of heads."""
+        """For each pair of node types: heads, tails, negatives for the tails, negatives for the heads."""
         xp = np if isinstance(ids, np.ndarray) else jnp
         known = xp.maximum(ids, 0)
         found = []
@@ -207,7 +207,7 @@ class LinkPrediction(Task):
         return LinkRows(dict(rows), cast(ScoredModel, model).scorer.relations())
 
     def scores(self, evaluated: LinkRows, splits: Sequence[str]) -> Scores:
-        """`mrr` and `hits@k` (filtered, of both sides), `auc`, and `loss`: the mean logistic loss of links and negatives."""
+        """`mrr` and `hits@k` (filtered, both sides), `auc`, and `loss`: the mean logistic loss with negatives."""
         known = [split for split in splits if split in self._evaluated]
         return {split: self._scores(evaluated, self.evaluation_set(split)) for split in known}
 
@@ -223,7 +223,7 @@ class LinkPrediction(Task):
 
     @functools.cache  # noqa: B019 - one task lives as long as its run
     def evaluation_set(self, split: str, *, every: bool = False) -> EvaluationSet:
-        """A split's links for evaluation: `every` one, or a fixed random choice where the recipe bounds their number."""
+        """A split's links for evaluation: `every` one, or a fixed random choice where the recipe bounds them."""
         triples = np.asarray(self.links.triples[split])
         most = self.config.evaluation_links if split == "val" else self.config.test_links
         if not every and 0 < most < len(triples):

@@ -1,8 +1,8 @@
 """How links are evaluated: filtered ranks of true heads and tails among all nodes, and ROC-AUC against negatives.
 
 Ranks are "filtered" (Bordes et al., NIPS 2013): a node that would make another known fact, of any split, does not
-compete. Ties count half, so that a model that scores everything alike gains nothing. A true tail competes with all nodes
-of the type that its relation leads to, a true head with all nodes of the type that it comes from.
+compete. Ties count half, so that a model that scores everything alike gains nothing. A true tail competes with all
+nodes of the type that its relation leads to, a true head with all nodes of the type that it comes from.
 """
 
 import dataclasses

@@ -174,7 +174,7 @@ class Task(abc.ABC):
         return "".join(f", val {figure_text(name)} {scores['val'][name]:.4f}" for name in self.figures)
 
     def monitored(self, scores: Scores, monitor: str, train_loss: float) -> float:
-        """The value of which the least is best: a validation figure, negated where more is better, or the training loss."""
+        """The value of which less is better: a validation figure, negated where more is, or else the training loss."""
         if "val" not in scores:
             return train_loss
         return scores["val"][monitor] * (1.0 if monitor == "loss" else -1.0)
