@@ -62,7 +62,8 @@ def build_metapath(
 ) -> SemanticGraph | tuple[SemanticGraph, np.ndarray]:
     """Composes a metapath's relations: one edge for every pair that at least one instance joins.
 
-    Pairs of a node with itself stay where an instance joins them, as the paper's Table 3 counts.
+    Pairs of a node with itself stay where an instance joins them, as Table 3 of
+    "Characterizing and Understanding HGNN Training on GPUs" counts.
 
     Args:
         memory_limit_bytes: for the build at its worst moment; None takes half of the memory available now.

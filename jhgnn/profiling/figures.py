@@ -1,4 +1,7 @@
-"""The figures of a profile as PNG files, in the shape of the paper's Figs. 3 to 7."""
+"""The figures of a profile as PNG files, in the shape of Figs. 3 to 7 of the characterization paper.
+
+That is Han et al., "Characterizing and Understanding HGNN Training on GPUs", 2024.
+"""
 
 from pathlib import Path
 

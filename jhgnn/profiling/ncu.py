@@ -36,7 +36,7 @@ STALLS = (
     *("imc_miss", "sleeping"),
 )
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "membar")
-"""Waiting for global or local memory: the paper's memory dependency and memory throttle."""
+"""Waiting for global or local memory: "memory dependency" and "memory throttle" of the characterization paper."""
 _UNITS = {"": 1.0, "byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "tbyte": 1e12, "%": 0.01} | {
     **dict.fromkeys(("nsecond", "ns"), 1e-9),
     **dict.fromkeys(("usecond", "us"), 1e-6),

@@ -120,7 +120,8 @@ def walk_plan(
     Raises:
         InputError: numbers out of range, no metapaths, or a relation that the graph does not have.
 
-    Source: Ying et al., PinSage, 3.1 (importance by visit counts); the sampler of the characterization paper, 4.2.
+    Source: Ying et al., PinSage, 3.1 (importance by visit counts); it is the sampler of
+    "Characterizing and Understanding HGNN Training on GPUs", 4.2.
     """
     if not metapaths:
         raise InputError("a walk sampler got no metapaths; name at least one")

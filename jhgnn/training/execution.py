@@ -225,7 +225,10 @@ class Execution(abc.ABC):
 
     @abc.abstractmethod
     def lower_inference(self) -> jax.stages.Lowered:
-        """Traces the forward pass alone, without dropout: what the paper calls pure inference; nothing runs."""
+        """Traces the forward pass alone, without dropout; nothing runs.
+
+        It is the "pure inference" of "Characterizing and Understanding HGNN Training on GPUs".
+        """
 
     @property
     def batches_ahead(self) -> int:

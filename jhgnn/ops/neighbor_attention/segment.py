@@ -1,7 +1,7 @@
 """The reference: the textbook edge softmax of segment maxima and sums, compiled by XLA for any platform.
 
-It keeps what the characterization paper's stack keeps: several `[num_edges, heads]` arrays for the backward pass and
-the `[num_edges, heads, width]` messages.
+It keeps what the stack of "Characterizing and Understanding HGNN Training on GPUs" keeps: several
+`[num_edges, heads]` arrays for the backward pass and the `[num_edges, heads, width]` messages.
 """
 
 import jax
