@@ -107,7 +107,7 @@ def test_relations_are_planned_by_shard(tmp_path, capsys, model, branch):
 
 WRONG = [
     ((*MAG[:3], "--method", "meta", "--parts", 2, "--plan", "--model.name", "gcn"), "'gcn' has none: name 'rgcn'"),
-    ((*MAG, "--method", "meta", "--parts", 2, "--plan", "--sampling.fan_out", "5,4"), "metapaths draw one number of neigh"),
+    ((*MAG, "--method", "meta", "--parts", 2, "--plan", "--sampling.fan_out", "5,4"), "draw one number of neighbours"),
     ((DISTDGL.parents[1] / "distdgl_csc" / "plain.json", "--method", "meta", "--parts", 2, "--plan"),
      "graph 'plain' has no training nodes"),
     ((), "--parts is missing; give the number of parts"),
