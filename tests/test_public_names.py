@@ -16,7 +16,7 @@ PUBLIC = {
     "jhgnn.nn": [
         *("AttentionAggregation", "AttentionFusion", "Block", "FeatureProjection", "GraphInputs", "GraphSpec"),
         *("InputEmbeddings", "LayerPlan", "ModelConfig", "Partial", "RelationParts", "SumFusion", "SumOverRelations"),
-        *("mean_aggregation", "plan_layers", "project_together"),
+        *("mean_aggregation", "plan_layers", "project_together", "whole_graph"),
     ],
 }
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jhgnn.nn.reduction import Partial
     from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
     from jhgnn.nn.semantic_fusion import AttentionFusion, SumFusion
+    from jhgnn.nn.placed import whole_graph
 
 __all__ = [
     "AttentionAggregation",
@@ -35,6 +36,7 @@ __all__ = [
     "mean_aggregation",
     "plan_layers",
     "project_together",
+    "whole_graph",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -56,5 +58,6 @@ __getattr__, __dir__ = lazily(
         "mean_aggregation": "jhgnn.nn.neighbor_aggregation",
         "plan_layers": "jhgnn.nn.layer_plan",
         "project_together": "jhgnn.nn.feature_projection",
+        "whole_graph": "jhgnn.nn.placed",
     },
 )
