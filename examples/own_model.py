@@ -15,13 +15,20 @@ import optax
 from flax import nnx
 
 import jhgnn
-from jhgnn.nn import FeatureProjection, ModelConfig, RelationParts, SumOverRelations
-from jhgnn.nn import mean_aggregation, project_together, whole_graph
+from jhgnn.nn import (
+    FeatureProjection,
+    ModelConfig,
+    RelationParts,
+    SumOverRelations,
+    mean_aggregation,
+    project_together,
+    whole_graph,
+)
 
 # %% A layer
 # A layer writes `aggregate`: from the rows of the node types to what each relation hands to its receivers.
-# `SumOverRelations` has the rest: the sum over relations, the node's own part, bias and activation. It keeps the sum apart
-# from what follows it, so that several devices can each add up their share.
+# `SumOverRelations` has the rest: the sum over relations, the node's own part, bias and activation. It keeps the sum
+# apart from what follows it, so that several devices can each add up their share.
 
 
 class ChoosingLayer(SumOverRelations):
@@ -83,8 +90,8 @@ class Choosing(jhgnn.RelationalModel):
 
 
 # %% Full-batch and in mini-batches
-# One model serves every way of training. The functions below run when the file is started, not when it is imported, so
-# that a recipe can name the model: `model.name = "own_model:Choosing"`.
+# One model serves every way of training. The functions below run when the file is started, not when it is imported,
+# so that a recipe can name the model: `model.name = "own_model:Choosing"`.
 
 
 def by_fit(graph):
@@ -96,8 +103,8 @@ def by_fit(graph):
 
 
 # %% In a loop of one's own
-# A model is a Flax NNX module, and needs nothing of `fit`. `whole_graph` places features and relations on the device; what
-# it gives is an argument of the compiled function like any other.
+# A model is a Flax NNX module, and needs nothing of `fit`. `whole_graph` places features and relations on the device;
+# what it gives is an argument of the compiled function like any other.
 
 
 def by_own_loop(graph):

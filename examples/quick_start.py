@@ -1,8 +1,8 @@
 """Quick start: a graph, a trained model, and what it gives."""
 
 # %% A graph
-# A heterograph has several node types and several relations. This one comes with the package and is of the size of ACM
-# (papers, authors, subjects; the papers have labels) times `scale`. For a downloaded file the line is
+# A heterograph has several node types and several relations. This one comes with the package and is of the size of
+# ACM (papers, authors, subjects; the papers have labels) times `scale`. For a downloaded file the line is
 # `jhgnn.load("hgb", "ACM.zip")`, and for tables of your own see `tables_to_predictions.py`.
 import tempfile
 from pathlib import Path
@@ -16,8 +16,8 @@ for relation, edges in graph.edges.items():
     print(f"{edges.num_edges} edges of relation {relation}")
 
 # %% Training
-# Every setting of a recipe is an argument under its own name. A callback hears of each epoch; one that returns True ends
-# the training.
+# Every setting of a recipe is an argument under its own name. A callback hears of each epoch; one that returns True
+# ends the training.
 losses = []
 
 

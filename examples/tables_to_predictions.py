@@ -37,11 +37,12 @@ def bought(customer):
     return draw.choice([one for one in products if one["segment"] == customer["segment"] or draw.random() < 0.2])
 
 
-write_csv(
-    "customers.csv",
-    ["id", "age", "country", "segment"],
-    [[one["id"], draw.choice([draw.randint(18, 80), ""]), draw.choice(["DE", "FR", "PL"]), known(one)] for one in customers],
-)  # fmt: skip
+ages = [draw.choice([draw.randint(18, 80), ""]) for _ in customers]  # some have not said
+countries = [draw.choice(["DE", "FR", "PL"]) for _ in customers]
+described = [
+    [one["id"], age, country, known(one)] for one, age, country in zip(customers, ages, countries, strict=True)
+]
+write_csv("customers.csv", ["id", "age", "country", "segment"], described)
 buyers = [draw.choice(customers) for _ in range(3000)]
 write_csv("orders.csv", ["customer", "product"], [[buyer["id"], bought(buyer)["sku"]] for buyer in buyers])
 titles = [f"{one['segment']} {draw.choice(['new', 'large', 'red'])} article" for one in products]
@@ -58,8 +59,8 @@ else:
 print(f"products are in {product_file}")
 
 # %% A schema
-# It says which file holds what and what its columns mean. The age of some customers is missing, which gets a column of its
-# own. Edges name the keys of both their ends.
+# It says which file holds what and what its columns mean. The age of some customers is missing, which gets a column
+# of its own. Edges name the keys of both their ends.
 (folder / "tables.toml").write_text(f"""
 name = "shop"
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import signal
 import tempfile
@@ -187,6 +188,9 @@ def _check_own(metrics: Any, callbacks: Any) -> None:
         raise InputError(f"{WHERE}: metrics must be a dictionary of functions by name, not {type(metrics).__name__}")
     if not isinstance(callbacks, Sequence):
         raise InputError(f"{WHERE}: callbacks must be a list of functions, not {type(callbacks).__name__}")
+    for name in metrics or {}:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"{WHERE}: metric {name!r} needs a text as its name")
     own = {f"metric {name!r}": metric for name, metric in (metrics or {}).items()}
     own |= {f"callback {number}": callback for number, callback in enumerate(callbacks)}
     for what, function in own.items():
@@ -198,6 +202,8 @@ def _check_own(metrics: Any, callbacks: Any) -> None:
 def _folder(named: str | Path) -> Iterator[tuple[Path, bool]]:
     """The run's folder, and whether it is a temporary one, which goes if nothing was trained."""
     if named:
+        if not isinstance(named, str | os.PathLike):
+            raise InputError(f"{WHERE}: folder must be a path, not {type(named).__name__}")
         folder = Path(named).expanduser()
         if (folder / "recipe.toml").exists():
             raise InputError(f"{WHERE}: {folder} holds a run already; name another folder, or open it with Run.open")

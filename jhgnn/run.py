@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,8 +14,10 @@ from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
+from jhgnn.models import checked
 from jhgnn.nn.model import Model
 from jhgnn.runtime.jax_settings import configure_jax
+from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
 from jhgnn.training.execution import Execution
 from jhgnn.training.prepare import execution_of
@@ -63,6 +66,13 @@ class Run:
         Raises:
             InputError: the folder holds no run, none that is complete, or one of several seeds; the data has changed.
         """
+        wanted = {"folder": (folder, (str, os.PathLike)), "config": (config, Config), "graph": (graph, HeteroGraph)}
+        for name, (given, kinds) in wanted.items():
+            if not isinstance(given, kinds) and (given is not None or name == "folder"):
+                kind = {"folder": "a path", "config": "a Config", "graph": "a HeteroGraph"}[name]
+                raise InputError(f"Run.open: {name} must be {kind}, not {type(given).__name__}")
+        if model is not None:
+            checked(model, name_of(model))
         folder = Path(folder).expanduser()
         if config is None:
             config = read_recipe(folder)

@@ -2,6 +2,7 @@
 
 A comment `<!-- needs: data -->` or `<!-- needs: peers -->` before a block keeps its commands from being run; they are
 parsed all the same. `<!-- file: NAME -->` before a block gives the file to write before the commands that follow it.
+`<!-- run -->` before a block of Python has it run as a script.
 """
 
 import ast
@@ -18,16 +19,18 @@ from jhgnn import predict, train
 from jhgnn.data import __main__ as describe
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(ROOT.glob("docs/*.md"))
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")] + sorted(
+    ROOT.glob("docs/*.md")
+)
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-FENCE = re.compile(r"(?:<!-- (\w+): ([\w.]+) -->\n)?^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(?:<!-- (\w+)(?:: ([\w.]+))? -->\n)?^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
     """A fenced block and the comment before it."""
 
     page: Path
-    marker: str  # "file", "needs" or nothing
+    marker: str  # "file", "needs", "run" or nothing
     value: str
     language: str
     text: str
@@ -47,6 +50,7 @@ def blocks(page: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 COMMANDS = [(block, command) for block in BLOCKS for command in block.commands]
+SCRIPTS = [block for block in BLOCKS if block.marker == "run"]
 PAGES_THAT_RUN = sorted({block.page for block, _ in COMMANDS if block.marker != "needs"})
 
 
@@ -99,6 +103,32 @@ def test_commands_run_in_the_order_shown(page, tmp_path, compile_cache):
         done = subprocess.run(step, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{shlex.join(step)}\n{done.stdout}\n{done.stderr}"
         assert "Warning" not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SCRIPTS, ids=lambda block: block.page.name)
+def test_python_that_is_shown_runs(block, tmp_path, compile_cache):
+    done = subprocess.run(
+        [sys.executable, "-c", block.text], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    assert float(done.stdout.split()[-1]) > 0.5, done.stdout  # the score of README's quick start
+
+
+def test_the_quick_start_of_the_readme_is_short():
+    (quick_start,) = (block for block in SCRIPTS if block.page.name == "README.md")
+    assert quick_start.language == "python"
+    assert len(quick_start.text.splitlines()) <= 15
+    for part in ("jhgnn.load(", "jhgnn.fit(", "run.scores", "run.predict()", 'run.embeddings("paper")', "run.plot()"):
+        assert part in quick_start.text
+
+
+def test_blocks_of_python_that_can_run_do():
+    """What a README shows as a whole script, with its own imports, is run or written as a file for a command."""
+    for block in BLOCKS:
+        if block.page.name == "README.md" and block.language == "python" and "import " in block.text:
+            assert block.marker in ("run", "file"), block.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -74,7 +74,7 @@ def type_of(section: type, name: str) -> Any:
 
 
 def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}" if len(known) < 20 else ""
 
 

@@ -1,5 +1,6 @@
 """Where heterographs come from: readers of public layouts, synthetic generators, storage."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ FORMATS: dict[str, Callable[..., HeteroGraph]] = {
 
 def load(
     format: str,
-    path: str | Path | None,
+    path: str | Path | None = None,
     *,
     target: str | None = None,
     scale: float = 1.0,
@@ -64,6 +65,9 @@ def load(
     progress: bool = True,
 ) -> HeteroGraph:
     """Loads a heterograph by format name.
+
+        graph = jhgnn.load("hgb", "ACM.zip")
+        graph = jhgnn.load("synthetic", "acm", scale=0.1)
 
     Args:
         format: a key of `FORMATS`.
@@ -76,8 +80,10 @@ def load(
     Raises:
         InputError: unknown format, or what the reader found wrong.
     """
-    if format not in FORMATS:
+    if not isinstance(format, str) or format not in FORMATS:
         raise InputError(f"data.format {format!r} is unknown; need one of {', '.join(FORMATS)}")
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise InputError(f"data.path must be the path of a folder or file, not {type(path).__name__}")
     if format == "synthetic":
         return read_synthetic(path, target=target, seed=seed, progress=progress, scale=scale)
     if scale != 1.0:

@@ -34,8 +34,12 @@ def save_graph(graph: HeteroGraph, path: str | Path, *, overwrite: bool = False)
     """Writes the folder `path`: beside it under a temporary name, synced, then renamed.
 
     Raises:
-        InputError: `path` exists and is not to be overwritten, or is no graph of this format; it cannot be written.
+        InputError: an argument is of another type; `path` exists and is not to be overwritten, or is no graph of this format; it cannot be written.
     """
+    if not isinstance(graph, HeteroGraph):
+        raise InputError(f"save_graph: graph must be a HeteroGraph, not {type(graph).__name__}")
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"save_graph: path must be the path of a folder, not {type(path).__name__}")
     path = Path(path).expanduser()
     if path.exists():
         if not overwrite:

@@ -29,8 +29,28 @@ class ArrayChecks:
     def error(self, message: str) -> InputError:
         return InputError(f"{self.where}: {message}" if self.where else message)
 
+    def array(self, values: object, what: str) -> np.ndarray:
+        """Any array or nested list as an array; rows of different lengths make none."""
+        try:
+            return np.asarray(values)
+        except (ValueError, TypeError) as error:
+            raise self.error(f"{what} cannot be made an array: {str(error).splitlines()[0]}") from None
+
+    def table(self, values: object, what: str) -> None:
+        """Refuses what is no dictionary."""
+        if not isinstance(values, Mapping):
+            raise self.error(f"{what} must be a dictionary, not {type(values).__name__}")
+
+    def relation(self, key: object) -> Relation:
+        """A relation from its three names."""
+        if isinstance(key, Relation):
+            return key
+        if not isinstance(key, tuple) or len(key) != 3:
+            raise self.error(f"edges have the key {key!r}; need (source type, relation, target type)")
+        return Relation(*key)
+
     def ids(self, array: object, count: int, what: str) -> np.ndarray:
-        ids = np.asarray(array)
+        ids = self.array(array, what)
         if ids.ndim != 1:
             raise self.error(f"{what} have shape {ids.shape}; need one dimension")
         if ids.size == 0:
@@ -53,6 +73,9 @@ class ArrayChecks:
                 )
         if isinstance(arrays, EdgeSet):
             return self.edge_set(relation, arrays, counts)
+        if not isinstance(arrays, Sequence | np.ndarray) or isinstance(arrays, str):
+            kind = type(arrays).__name__
+            raise self.error(f"edges of {str(relation)!r} are {kind}; need (senders, receivers) or an EdgeSet")
         if len(arrays) not in (2, 3):
             raise self.error(f"relation {str(relation)!r} has {len(arrays)} arrays; need senders, receivers[, weights]")
         senders = self.ids(arrays[0], counts[relation.source], f"senders of {str(relation)!r}")
@@ -61,8 +84,11 @@ class ArrayChecks:
             raise self.error(f"relation {str(relation)!r} has {len(senders)} senders but {len(receivers)} receivers")
         weights = None
         if len(arrays) == 3 and arrays[2] is not None:
+            weights = self.array(arrays[2], f"weights of {str(relation)!r}")
+            if weights.dtype.kind not in "fiub":
+                raise self.error(f"weights of {str(relation)!r} are {weights.dtype}; need numbers")
             with np.errstate(over="ignore"):
-                weights = np.asarray(arrays[2], np.float32)
+                weights = weights.astype(np.float32)
             if weights.shape != senders.shape:
                 raise self.error(f"relation {str(relation)!r} has {len(senders)} edges but weights {weights.shape}")
             self.finite(weights, f"weights of {str(relation)!r}")
@@ -78,7 +104,7 @@ class ArrayChecks:
         return edges
 
     def keys(self, node_type: str, keys: object, count: int) -> np.ndarray:
-        array = np.asarray(keys)
+        array = self.array(keys, f"keys of {node_type!r}")
         if array.shape != (count,):
             raise self.error(f"keys of {node_type!r} have shape {array.shape}; need ({count},)")
         if array.dtype.kind in "iu":
@@ -94,7 +120,7 @@ class ArrayChecks:
         return array
 
     def times(self, node_type: str, times: object, count: int) -> np.ndarray:
-        array = np.asarray(times)
+        array = self.array(times, f"times of {node_type!r}")
         if array.shape != (count,) or array.dtype.kind not in "iu":
             raise self.error(f"times of {node_type!r} are {array.dtype} {array.shape}; need {count} integers")
         return array.astype(np.int64, copy=False)
@@ -113,7 +139,7 @@ class ArrayChecks:
             csr.sum_duplicates()
             shape, values = csr.shape, csr.data
         else:
-            dense = np.asarray(matrix)
+            dense = self.array(matrix, what)
             if dense.dtype.kind not in "fiub":
                 raise self.error(f"{what} are {dense.dtype}; need numbers")
             shape, values = dense.shape, dense
@@ -134,7 +160,12 @@ class ArrayChecks:
             self.finite(narrow, what)
         return narrow
 
-    def labels(self, labels: np.ndarray, count: int, num_classes: int | None) -> tuple[np.ndarray, int]:
+    def labels(self, given: object, count: int, num_classes: int | None) -> tuple[np.ndarray, int]:
+        labels = self.array(given, "labels")
+        if num_classes is not None and (
+            isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer) or num_classes < 1
+        ):
+            raise self.error(f"num_classes is {num_classes!r}; need a whole number from 1 on, or None")
         if labels.ndim not in (1, 2) or len(labels) != count:
             raise self.error(f"labels have shape {labels.shape}; need {count} rows and one or two dimensions")
         if labels.dtype.kind not in "iub" and not (
@@ -161,7 +192,7 @@ class ArrayChecks:
         for split, members in splits.items():
             if split not in SPLITS:
                 raise self.error(f"split {split!r} is unknown; need {', '.join(SPLITS)}")
-            array = np.asarray(members)
+            array = self.array(members, f"ids of split {split!r}")
             if array.dtype == bool:
                 if array.shape != (count,):
                     raise self.error(f"mask of split {split!r} has shape {array.shape}; need ({count},)")

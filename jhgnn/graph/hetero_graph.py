@@ -93,8 +93,10 @@ class HeteroGraph:
         Raises:
             InputError: the type or a key is unknown.
         """
-        if node_type not in self.num_nodes:
+        if not isinstance(node_type, str) or node_type not in self.num_nodes:
             raise InputError(f"{node_type!r} is not a node type of {self.name!r}; known: {', '.join(self.num_nodes)}")
+        if isinstance(keys, str) or not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) != 1:
+            raise InputError(f"keys of {node_type!r} must be a list or a one-dimensional array of keys, not {keys!r}")
         wanted = keys if isinstance(keys, np.ndarray) else Texts.from_strings(map(str, keys))
         if isinstance(wanted, np.ndarray) and wanted.dtype.kind not in "iu":
             wanted = as_texts(wanted)
@@ -165,9 +167,16 @@ class HeteroGraph:
                 names what is wrong.
         """
         check = ArrayChecks(where)
-        relations = tuple(key if isinstance(key, Relation) else Relation(*key) for key in edges)
+        check.table(num_nodes, "num_nodes")
+        check.table(edges, "edges")
+        optional = {"features": features, "splits": splits, "keys": keys, "node_times": node_times, "columns": columns}
+        for what, table in optional.items():
+            if table is not None:
+                check.table(table, what)
+        relations = tuple(check.relation(key) for key in edges)
         for node_type, count in num_nodes.items():
-            if isinstance(count, bool) or int(count) != count or count < 0 or count >= 2**31:
+            number = isinstance(count, int | float | np.number) and not isinstance(count, bool)
+            if not number or count != count or not 0 <= count < 2**31 or int(count) != count:
                 raise check.error(f"node type {node_type!r} has {count!r} nodes; need a whole number below 2**31")
         schema = Schema(tuple(num_nodes), relations)
         counts = {node_type: int(count) for node_type, count in num_nodes.items()}
@@ -181,21 +190,25 @@ class HeteroGraph:
                 raise check.error(f"features for the unknown node type {node_type!r}; known: {', '.join(counts)}")
             if matrix is not None:
                 checked_features[node_type] = check.features(node_type, matrix, counts[node_type])
-        if target is not None and target not in counts:
+        if target is not None and (not isinstance(target, str) or target not in counts):
             raise check.error(f"target {target!r} is not a node type; known: {', '.join(counts)}")
         if (labels is not None or splits) and target is None:
             raise check.error("labels or splits are given without a target node type")
         checked_labels, classes = None, 0
         if labels is not None and target is not None:
-            checked_labels, classes = check.labels(np.asarray(labels), counts[target], num_classes)
+            checked_labels, classes = check.labels(labels, counts[target], num_classes)
         checked_splits = {}
         if splits and target is not None:
             checked_splits = check.splits(splits, counts[target], checked_labels)
         if links is not None:
+            if not isinstance(links, LinkTriples):
+                raise check.error(f"links must be LinkTriples, not {type(links).__name__}")
             links.check(counts, edge_sets, where)
         if time_unit not in ("", "us"):
             raise check.error(f"time_unit is {time_unit!r}; need 'us' or nothing")
-        if class_names and len(class_names) != classes:
+        if not isinstance(class_names, Sequence | np.ndarray):
+            raise check.error(f"class_names must be a list, not {type(class_names).__name__}")
+        if len(class_names) and len(class_names) != classes:
             raise check.error(f"{len(class_names)} names for {classes} classes; need one for each, or none")
         for node_type in {**(keys or {}), **(node_times or {}), **(columns or {})}:
             if node_type not in counts:

@@ -5,6 +5,7 @@ import pkgutil
 
 from jhgnn.errors import InputError
 from jhgnn.nn.model import Model
+from jhgnn.nn.relational import RelationalModel
 from jhgnn.runtime.own_code import imported
 
 
@@ -37,4 +38,10 @@ def checked(found: object, name: str) -> type[Model]:
     """
     if not isinstance(found, type) or not issubclass(found, Model):
         raise InputError(f"model.name = {name!r} is no subclass of jhgnn.Model")
+    if found is Model:
+        raise InputError("model.name: jhgnn.Model is the base of models and has no layers; give a subclass of it")
+    if issubclass(found, RelationalModel) and not hasattr(found, "make_layer"):
+        raise InputError(
+            f"model.name = {name!r} names no layer; set make_layer in the class, such as make_layer = MyLayer"
+        )
     return found

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from jhgnn.nn.inputs import Block, GraphInputs, GraphSpec
     from jhgnn.nn.layer_plan import LayerPlan, plan_layers
     from jhgnn.nn.neighbor_aggregation import AttentionAggregation, mean_aggregation
+    from jhgnn.nn.placed import whole_graph
     from jhgnn.nn.reduction import Partial
     from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
     from jhgnn.nn.semantic_fusion import AttentionFusion, SumFusion
-    from jhgnn.nn.placed import whole_graph
 
 __all__ = [
     "AttentionAggregation",

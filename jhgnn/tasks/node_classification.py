@@ -120,7 +120,9 @@ class NodeClassification(Task):
         with stage("LC", part="loss"):
             mask = ids >= 0
             own = self._loss
-            each = losses(logits, labels, self.label_smoothing) if own is None else own(logits, labels)
+            each = (
+                losses(logits, labels, self.label_smoothing) if own is None else _of_rows(own(logits, labels), logits)
+            )
             return Sum(jnp.where(mask, each, 0.0).sum(), mask.sum(dtype=jnp.float32))
 
     def evaluate(self, model: Model, rows: Mapping[str, jax.Array], resident: Any) -> Any:
@@ -145,7 +147,8 @@ class NodeClassification(Task):
             return found
         logits, labels = np.asarray(logits), np.asarray(self.graph.labels)
         for split, own in ids.items():
-            found[split] |= {name: float(metric(logits[own], labels[own])) for name, metric in self.metrics.items()}
+            for name, metric in self.metrics.items():
+                found[split][name] = _figure(name, metric(logits[own], labels[own]))
         return found
 
     def counts(self, model: Model, rows: jax.Array, labels: jax.Array, ids: jax.Array) -> SplitCounts:
@@ -262,3 +265,29 @@ def _labels(graph: HeteroGraph, node: int) -> Sequence[int] | np.ndarray:
     if graph.multi_label:
         return np.flatnonzero(graph.labels[node])
     return [] if graph.labels[node] < 0 else [int(graph.labels[node])]
+
+
+def _of_rows(each: Any, logits: jax.Array) -> jax.Array:
+    """What a loss of somebody's own gave, if it has one number for each row.
+
+    Raises:
+        InputError: it has another shape, which would be spread over all rows without a word, or no real numbers.
+    """
+    if not isinstance(each, jax.Array) or each.shape != logits.shape[:1]:
+        found = f"shape {list(each.shape)}" if hasattr(each, "shape") else type(each).__name__
+        raise InputError(f"the loss gave {found} for {logits.shape[0]} rows; need an array with one loss a row")
+    if not jnp.issubdtype(each.dtype, jnp.floating):
+        raise InputError(f"the loss gave {each.dtype} numbers; need floating ones, which have gradients")
+    return each
+
+
+def _figure(name: str, value: Any) -> float:
+    """What a metric of somebody's own gave, as a number.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(value, str) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
+        found = f"shape {list(np.shape(value))}" if np.ndim(value) else repr(value)
+        raise InputError(f"metric {name!r} gave {found}; need one number")
+    return float(value)
