@@ -66,7 +66,11 @@ class Run:
         Raises:
             InputError: the folder holds no run, none that is complete, or one of several seeds; the data has changed.
         """
-        wanted = {"folder": (folder, (str, os.PathLike)), "config": (config, Config), "graph": (graph, HeteroGraph)}
+        wanted: dict[str, tuple[Any, Any]] = {
+            "folder": (folder, (str, os.PathLike)),
+            "config": (config, Config),
+            "graph": (graph, HeteroGraph),
+        }
         for name, (given, kinds) in wanted.items():
             if not isinstance(given, kinds) and (given is not None or name == "folder"):
                 kind = {"folder": "a path", "config": "a Config", "graph": "a HeteroGraph"}[name]

@@ -1,4 +1,4 @@
-"""The examples: every script runs and says what it promises, notebooks equal scripts, the own model works everywhere."""
+"""The examples: every script runs and says what it promises, notebooks equal scripts, the own model trains."""
 
 import importlib.util
 import json
@@ -180,8 +180,8 @@ import jax
 jax.config.update("jax_num_cpu_devices", 4)
 import jhgnn
 run = jhgnn.fit(
-    jhgnn.load("jhgnn", sys.argv[1], progress=False), model="own_model:Choosing", hidden=8, layers=1, epochs=3, cache_dir="",
-    sampling={"batch_size": 8, "fan_out": "3", "prefetch_threads": 0}, progress=False,
+    jhgnn.load("jhgnn", sys.argv[1], progress=False), model="own_model:Choosing", hidden=8, layers=1, epochs=3,
+    cache_dir="", sampling={"batch_size": 8, "fan_out": "3", "prefetch_threads": 0}, progress=False,
 )
 print(run.summary["devices"], run.scores["test_micro_f1"])
 """

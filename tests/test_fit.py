@@ -192,6 +192,40 @@ PYTHON_ONLY = {
     "metric of a known name": (lambda graph: small(graph, metrics={"loss": max}), "metric 'loss' is a figure already"),
     "callback that is no function": (lambda graph: small(graph, callbacks=[3]), "callback 0 must be a function, not"),
     "callbacks that are none": (lambda graph: small(graph, callbacks=print), "callbacks must be a list of functions"),
+    "recipe that is a graph": (lambda graph: small(graph, recipe=graph), "HeteroGraph is nothing to train on"),
+    "folder that is a number": (lambda graph: small(graph, folder=3), "fit: folder must be a path, not int"),
+    "section with a number as key": (lambda graph: small(graph, sampling={3: 4}), "unknown key sampling.3"),
+    "words for a rate": (lambda graph: small(graph, learning_rate="fast"), "learning_rate = 'fast' must be a number"),
+    "a rate that is not a number": (lambda graph: small(graph, learning_rate=float("nan")), "must be a finite number"),
+    "negative epochs": (lambda graph: small(graph, epochs=-1), "training.epochs = -1 must be at least 1"),
+    "array for a width": (lambda graph: small(graph, hidden=np.array([8, 8])), "must be a whole number"),
+    "base of all models": (lambda graph: small(graph, model=jhgnn.Model), "jhgnn.Model is the base of models"),
+    "model without a layer": (lambda graph: small(graph, model=jhgnn.RelationalModel), "names no layer; set make_layer"),
+    "metric with a number as name": (lambda graph: small(graph, metrics={3: max}), "metric 3 needs a text as its name"),
+    "metric without a number": (
+        lambda graph: small(graph, model="rgcn", metrics={"m": lambda logits, labels: None}),
+        "metric 'm' gave None; need one number",
+    ),
+    "metric of each row": (
+        lambda graph: small(graph, model="rgcn", metrics={"m": lambda logits, labels: labels}),
+        "metric 'm' gave shape [10]; need one number",
+    ),
+    "loss of all rows at once": (
+        lambda graph: small(graph, model="rgcn", loss=lambda logits, labels: logits.sum()),
+        "the loss gave shape [] for 20 rows; need an array with one loss a row",
+    ),
+    "loss of each class": (
+        lambda graph: small(graph, model="rgcn", loss=lambda logits, labels: logits),
+        "the loss gave shape [20, 3] for 20 rows",
+    ),
+    "loss that gives nothing": (
+        lambda graph: small(graph, model="rgcn", loss=lambda logits, labels: None),
+        "the loss gave NoneType for 20 rows",
+    ),
+    "loss of whole numbers": (
+        lambda graph: small(graph, model="rgcn", loss=lambda logits, labels: labels),
+        "the loss gave int32 numbers; need floating ones",
+    ),
     "several processes": (lambda graph: small(graph, **TOGETHER), "trains in one process; start several with"),
 }  # fmt: skip
 
@@ -205,6 +239,17 @@ def test_wrong_arguments_of_python_are_one_line(case, tmp_path, monkeypatch):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_callback_raises_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def mistaken(result):
+        raise ValueError("a mistake of one's own")
+
+    with pytest.raises(ValueError, match="a mistake of one's own"):
+        small(academic(), model="rgcn", callbacks=[mistaken])
+    assert not list(tmp_path.glob("jhgnn-run-*"))
 
 
 SAME_MISTAKE: dict[str, dict[str, dict]] = {

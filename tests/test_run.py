@@ -109,6 +109,25 @@ def test_what_cannot_be_opened_is_one_line(trained, tmp_path):
         jhgnn.Run.open(trained.folder)
     with pytest.raises(jhgnn.InputError, match="of another model"):
         jhgnn.Run.open(trained.folder, graph=academic(subjects=5))
+    for arguments, message in (
+        ({"folder": None}, "Run.open: folder must be a path, not NoneType"),
+        ({"folder": 3}, "Run.open: folder must be a path, not int"),
+        ({"graph": "ACM.zip"}, "Run.open: graph must be a HeteroGraph, not str"),
+        ({"config": "recipe.toml"}, "Run.open: config must be a Config, not str"),
+        ({"model": "rgcn"}, "is no subclass of jhgnn.Model"),
+        ({"model": dict}, "is no subclass of jhgnn.Model"),
+        ({"task": 3}, "makes no jhgnn.Task from a graph, but int"),
+    ):
+        given = {"folder": trained.folder, "graph": academic()} | arguments
+        with pytest.raises(jhgnn.InputError) as caught:
+            jhgnn.Run.open(given.pop("folder"), **given)
+        assert message in str(caught.value)
+    (tmp_path / "a_file").write_text("x")
+    with pytest.raises(jhgnn.InputError, match="holds no run"):
+        jhgnn.Run.open(tmp_path / "a_file")
+    for node_type in (3, ["paper"], "venue"):
+        with pytest.raises(jhgnn.InputError, match="this run makes rows of paper; name one of them"):
+            trained.embeddings(node_type)
     broken = shutil.copytree(trained.folder, tmp_path / "run")
     (broken / "summary.json").write_text("{")
     with pytest.raises(jhgnn.InputError, match=r"summary.json: cannot be read"):

@@ -34,7 +34,8 @@ def save_graph(graph: HeteroGraph, path: str | Path, *, overwrite: bool = False)
     """Writes the folder `path`: beside it under a temporary name, synced, then renamed.
 
     Raises:
-        InputError: an argument is of another type; `path` exists and is not to be overwritten, or is no graph of this format; it cannot be written.
+        InputError: an argument is of another type; `path` exists and is not to be overwritten, or is no graph of this
+            format; it cannot be written.
     """
     if not isinstance(graph, HeteroGraph):
         raise InputError(f"save_graph: graph must be a HeteroGraph, not {type(graph).__name__}")

@@ -41,7 +41,5 @@ def checked(found: object, name: str) -> type[Model]:
     if found is Model:
         raise InputError("model.name: jhgnn.Model is the base of models and has no layers; give a subclass of it")
     if issubclass(found, RelationalModel) and not hasattr(found, "make_layer"):
-        raise InputError(
-            f"model.name = {name!r} names no layer; set make_layer in the class, such as make_layer = MyLayer"
-        )
+        raise InputError(f"model.name = {name!r} names no layer; set make_layer in the class to one")
     return found
