@@ -64,17 +64,13 @@ class Run:
             progress: show the readers' progress.
 
         Raises:
-            InputError: the folder holds no run, none that is complete, or one of several seeds; the data has changed.
+            InputError: an argument is of another type; the folder holds no run, none that is complete, or one of several seeds; the data has changed.
         """
-        wanted: dict[str, tuple[Any, Any]] = {
-            "folder": (folder, (str, os.PathLike)),
-            "config": (config, Config),
-            "graph": (graph, HeteroGraph),
-        }
-        for name, (given, kinds) in wanted.items():
-            if not isinstance(given, kinds) and (given is not None or name == "folder"):
-                kind = {"folder": "a path", "config": "a Config", "graph": "a HeteroGraph"}[name]
-                raise InputError(f"Run.open: {name} must be {kind}, not {type(given).__name__}")
+        _check_kind("folder", folder, (str, os.PathLike), "a path")
+        if config is not None:
+            _check_kind("config", config, Config, "a Config")
+        if graph is not None:
+            _check_kind("graph", graph, HeteroGraph, "a HeteroGraph")
         if model is not None:
             checked(model, name_of(model))
         folder = Path(folder).expanduser()
@@ -207,3 +203,13 @@ def without_updates(config: Config) -> Config:
     if not config.sampling.batch_size and config.task.name != "link_prediction":
         changes["rows"] = "all"
     return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))  # type: ignore[arg-type]
+
+
+def _check_kind(name: str, given: Any, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Refuses an argument of `Run.open` that is of another type.
+
+    Raises:
+        InputError: it is.
+    """
+    if not isinstance(given, kinds):
+        raise InputError(f"Run.open: {name} must be {wanted}, not {type(given).__name__}")

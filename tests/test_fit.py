@@ -200,7 +200,7 @@ PYTHON_ONLY = {
     "negative epochs": (lambda graph: small(graph, epochs=-1), "training.epochs = -1 must be at least 1"),
     "array for a width": (lambda graph: small(graph, hidden=np.array([8, 8])), "must be a whole number"),
     "base of all models": (lambda graph: small(graph, model=jhgnn.Model), "jhgnn.Model is the base of models"),
-    "model without a layer": (lambda graph: small(graph, model=jhgnn.RelationalModel), "names no layer; set make_layer"),
+    "model without a layer": (lambda graph: small(graph, model=jhgnn.RelationalModel), "names no layer; set"),
     "metric with a number as name": (lambda graph: small(graph, metrics={3: max}), "metric 3 needs a text as its name"),
     "metric without a number": (
         lambda graph: small(graph, model="rgcn", metrics={"m": lambda logits, labels: None}),
