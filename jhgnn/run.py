@@ -64,7 +64,8 @@ class Run:
             progress: show the readers' progress.
 
         Raises:
-            InputError: an argument is of another type; the folder holds no run, none that is complete, or one of several seeds; the data has changed.
+            InputError: an argument is of another type; the folder holds no run, none that is complete, or one of
+                several seeds; the data has changed.
         """
         _check_kind("folder", folder, (str, os.PathLike), "a path")
         if config is not None:

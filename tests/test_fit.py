@@ -208,7 +208,7 @@ PYTHON_ONLY = {
     ),
     "metric of each row": (
         lambda graph: small(graph, model="rgcn", metrics={"m": lambda logits, labels: labels}),
-        "metric 'm' gave shape [10]; need one number",
+        "metric 'm' gave shape [20]; need one number",
     ),
     "loss of all rows at once": (
         lambda graph: small(graph, model="rgcn", loss=lambda logits, labels: logits.sum()),
