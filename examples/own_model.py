@@ -24,6 +24,7 @@ from jhgnn.nn import (
     project_together,
     whole_graph,
 )
+from jhgnn.nn.stage import stage
 
 # %% A layer
 # A layer writes `aggregate`: from the rows of the node types to what each relation hands to its receivers.
@@ -56,7 +57,8 @@ class ChoosingLayer(SumOverRelations):
                 return {}
             own = projections[node_type]
             how = {"sparse_implementation": self.sparse_implementation, "dtype": self.dtype}
-            return project_together(rows[node_type], own.names, own.stack(), **how)
+            with stage("FP", self.layer, node_type):  # so that the profiler calls it feature projection
+                return project_together(rows[node_type], own.names, own.stack(), **how)
 
         z = {node_type: project(self.projections, node_type) for node_type in self.plan.reads}
         made = RelationParts({}, {})
