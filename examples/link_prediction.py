@@ -5,7 +5,7 @@
 # out for validation and test. Held-out edges and their reverses are taken out of the graph before any message passes.
 import jhgnn
 
-graph = jhgnn.load("synthetic", "acm", scale=0.2)
+graph = jhgnn.load("synthetic", "acm", scale=0.15)
 for relation in graph.edges:
     print(f"relation {relation}")
 links = {"name": "link_prediction", "relations": ["writes", "has_subject"], "negatives": 64, "exclude_targets": True}
@@ -14,14 +14,14 @@ links = {"name": "link_prediction", "relations": ["writes", "has_subject"], "neg
 # Each update scores a batch of links against negatives, with messages over all of the graph. A batch's own links must
 # not be seen in the graph either: `exclude_targets` leaves them and their reverses out of that update.
 settings = {"model": "rgcn", "hidden": 32, "layers": 1, "learning_rate": 0.01, "progress": False}
-full = jhgnn.fit(graph, task=links | {"batch_size": 1024}, epochs=10, **settings)
+full = jhgnn.fit(graph, task=links | {"batch_size": 1024}, epochs=6, **settings)
 print(f"full-graph: test MRR {full.scores['test_mrr']:.3f}")
 
 # %% In mini-batches
 # Each batch of links draws the neighbourhoods of its nodes. This is the way for graphs that do not fit as a whole;
 # validation and test nodes are computed with all their neighbours, a layer at a time.
 sampling = {"batch_size": 1024, "fan_out": "10"}
-batches = jhgnn.fit(graph, task=links, epochs=10, sampling=sampling, **settings)
+batches = jhgnn.fit(graph, task=links, epochs=6, sampling=sampling, **settings)
 print(f"mini-batches: test MRR {batches.scores['test_mrr']:.3f}")
 
 # %% What comes out
