@@ -232,27 +232,29 @@ def added(total: list[np.ndarray] | None, counts: Any) -> list[np.ndarray]:
     return own if total is None else [a + b for a, b in zip(total, own, strict=True)]
 
 
-def predictions_csv(graph: HeteroGraph, probabilities: np.ndarray) -> str:
+def predictions_csv(graph: HeteroGraph, probabilities: np.ndarray, ids: np.ndarray | None = None) -> str:
     """One row a target node: its key, predicted class (classes joined by `|`), its probability, label, split.
 
+    `ids` are the nodes of the rows of `probabilities`; None: all target nodes in their order.
     Nodes and classes are called as the data calls them, by numbers where it has no keys or names. A node without a
     label or a split has an empty field there; for multi-label data the probability is that of the least certain class
     among those predicted, empty where none is.
     """
-    splits = np.full(len(probabilities), "", dtype="<U5")
-    for split, ids in graph.splits.items():
-        splits[ids] = split
+    assert graph.target is not None
+    splits = np.full(graph.num_nodes[graph.target], "", dtype="<U5")
+    for split, own in graph.splits.items():
+        splits[own] = split
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["node", "predicted", "probability", "label", "split"])
-    assert graph.target is not None
-    keys = graph.node_keys(graph.target, np.arange(len(probabilities)))
+    nodes = np.arange(len(probabilities)) if ids is None else ids
+    keys = graph.node_keys(graph.target, nodes)
     names = graph.class_names or [str(number) for number in range(probabilities.shape[1])]
-    for node, row in enumerate(probabilities):
+    for key, node, row in zip(keys, nodes.tolist(), probabilities, strict=True):
         predicted = np.flatnonzero(row > 0.5) if graph.multi_label else [int(row.argmax())]
         certainty = f"{row[predicted].min():.6f}" if len(predicted) else ""
         shown = ["|".join(names[each] for each in classes) for classes in (predicted, _labels(graph, node))]
-        writer.writerow([keys[node], shown[0], certainty, shown[1], splits[node]])
+        writer.writerow([key, shown[0], certainty, shown[1], splits[node]])
     return text.getvalue()
 
 
