@@ -14,6 +14,7 @@ from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
+from jhgnn.inference.exported import export
 from jhgnn.inference.new_rows import NewNodes
 from jhgnn.inference.predictor import Predictor
 from jhgnn.inference.trained_on import TrainedOn
@@ -186,6 +187,19 @@ class Run:
                 f"embeddings of {node_type!r}: this run makes rows of {', '.join(known)}; name one of them"
             )
         return np.asarray(self._rows[node_type], np.float32)
+
+    def export(self, folder: str | Path) -> Path:
+        """Writes a program with its weights and inputs that JAX alone runs, on CPU and CUDA; see `docs/inference.md`.
+
+        Its shapes are those of the graph that was trained on; its operations are XLA's own.
+
+        Raises:
+            InputError: this is no run of node classification, or the folder is there already or cannot be written.
+        """
+        place = Path(folder).expanduser()
+        problem = dataclasses.replace(self.execution.problem, config=without_updates(self.config))
+        export(problem, self.params, place)
+        return place
 
     def prediction_files(self) -> dict[str, np.ndarray | str]:
         """What `jhgnn.predict` writes, by name of the file."""
