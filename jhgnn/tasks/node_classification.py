@@ -20,6 +20,7 @@ from jhgnn.nn.model import Model
 from jhgnn.nn.stage import stage
 from jhgnn.stores.host import HostRows
 from jhgnn.tasks.class_counts import Loss, Metric, SplitCounts, count, count_batch, losses, scores
+from jhgnn.tasks.class_weights import class_weights as weights_of
 from jhgnn.tasks.task import Array, Request, Scores, Sum, Task
 
 CHUNK_ROWS = 2**14
@@ -54,6 +55,7 @@ class NodeClassification(Task):
         graph: HeteroGraph,
         *,
         label_smoothing: float = 0.0,
+        class_weights: str = "",
         loss: Loss | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
@@ -61,10 +63,12 @@ class NodeClassification(Task):
         Args:
             graph: with a target, labels and training nodes.
             label_smoothing: share of the target spread over all classes.
+            class_weights: as `training.class_weights` of a recipe; the figure `loss` is not weighed.
             loss: replaces the cross entropy in training; the figure `loss` stays the cross entropy.
             metrics: further figures by name; `training.monitor` may name them.
         """
         self.graph, self.label_smoothing = graph, label_smoothing
+        self.class_weights = weights_of(class_weights, graph)
         assert graph.target is not None
         self.target: str = graph.target
         self._loss: Loss | None = None
@@ -120,8 +124,11 @@ class NodeClassification(Task):
         with stage("LC", part="loss"):
             mask = ids >= 0
             own = self._loss
-            each = losses(logits, labels, self.label_smoothing) if own is None else own(logits, labels)
+            each = self._weighed(logits, labels) if own is None else own(logits, labels)
             return Sum(jnp.where(mask, each, 0.0).sum(), mask.sum(dtype=jnp.float32))
+
+    def _weighed(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
+        return losses(logits, labels, self.label_smoothing, self.class_weights)
 
     def evaluate(self, model: Model, rows: Mapping[str, jax.Array], resident: Any) -> Any:
         """Traced: counts of each split, `resident` being labels and the ids of the splits; and logits for `metrics`."""

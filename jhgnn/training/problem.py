@@ -183,7 +183,10 @@ def _node_task(graph: HeteroGraph, config: Config) -> NodeClassification:
         raise InputError(f"{where}: the train split of {graph.target!r} is empty; training needs labelled nodes")
     if graph.num_classes < 2 and not graph.multi_label:
         raise InputError(f"{where}: {graph.num_classes} class of {graph.target!r}; classification needs two or more")
-    return NodeClassification(_prepared(graph, config), label_smoothing=config.training.label_smoothing)
+    training = config.training
+    return NodeClassification(
+        _prepared(graph, config), label_smoothing=training.label_smoothing, class_weights=training.class_weights
+    )
 
 
 def _own_task(graph: HeteroGraph, config: Config, factory: TaskFactory | None) -> Task:
