@@ -105,7 +105,7 @@ def test_a_recipe_keeps_its_weights(tmp_path):
     "value", ["balance", "a", "a=", "=2", "a=-1", {"a": 0}, {"a": "2"}, {"a": float("inf")}, 3, "{"]
 )
 def test_what_is_no_weight_is_refused(value):
-    with pytest.raises(InputError, match="training.class_weights"):
+    with pytest.raises(InputError, match=r"training\.class_weights"):
         override(Config(), {"training": {"class_weights": value}}, where="training")
 
 
