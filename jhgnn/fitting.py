@@ -19,7 +19,7 @@ from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.model import Model
 from jhgnn.planning.budget import within_budget
-from jhgnn.run import Run
+from jhgnn.run import Run, remember
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.files import write_json, write_text
 from jhgnn.runtime.interrupt import stop_on_signals
@@ -112,6 +112,7 @@ def fit(
             describe(say, execution, None if temporary else place)
             execution = within_budget(execution, say)
             programs = execution.compile()
+        remember(execution, place)
         outcome = train(
             programs,
             place,

@@ -1,8 +1,10 @@
 """`python -m jhgnn.predict`: predictions and embeddings from a finished or interrupted run, of nodes or of links."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser
@@ -11,19 +13,57 @@ from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_array, write_text
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
 
+if TYPE_CHECKING:
+    from jhgnn.inference.new_rows import NewNodes
+    from jhgnn.inference.predictor import Predictor
 
-def predict(config: Config, folder: Path, output: Path) -> str:
+
+NEW_NODES = ("refuse", "mean")
+
+
+def predict(
+    config: Config,
+    folder: Path,
+    output: Path,
+    *,
+    moved: bool = False,
+    nodes: str = "",
+    new_nodes: "NewNodes" = "refuse",
+) -> str:
     """Writes `predictions.csv`, `probabilities.npy` and `embeddings.npy` into `output`; returns a line that says so.
 
     Of a run of link prediction: `links.csv`, `embeddings_TYPE.npy` and `relations.npy`.
 
+    Args:
+        config: the run's recipe, with the data to predict.
+        folder: of the run.
+        output: the folder to write.
+        moved: the data is not where the recipe had it: the same in another place, one that has grown, or another one.
+        nodes: keys between commas, or `@FILE` with a key a line; empty: all target nodes.
+        new_nodes: as `Run.predict`.
+
     Raises:
-        InputError: the run has no complete checkpoint, the data has changed, or the output cannot be written.
+        InputError: the run has no complete checkpoint, the data does not fit it, a node has no row, or the output
+            cannot be written.
     """
     from jhgnn.run import Run
 
-    run = Run.open(folder, config=config)
-    files = run.prediction_files()
+    keys = node_keys(nodes) if nodes else None
+    found = other_graph(config, folder, new_nodes) if moved else None
+    if found is not None:
+        predictor, best_epoch = found
+        ids = None if keys is None else predictor.ids(keys)
+        files, what = predictor.files(ids), predictor.task.describe_predictions()
+    else:
+        run = Run.open(folder, config=config)
+        best_epoch, what = run.best_epoch, run.describe_predictions()
+        if keys is None:
+            files = run.prediction_files()
+        else:
+            predictor = run.predictor()
+            files = predictor.files(predictor.ids(keys))
+    if keys is not None:
+        what = f"{len(keys):,} of {what}"
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -33,18 +73,83 @@ def predict(config: Config, folder: Path, output: Path) -> str:
                 write_array(output / name, content)
     except OSError as error:
         raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
-    return f"{run.describe_predictions()}, parameters of epoch {run.best_epoch}: {output}"
+    return f"{what}, parameters of epoch {best_epoch}: {output}"
+
+
+def other_graph(config: Config, folder: Path, new_nodes: "NewNodes") -> "tuple[Predictor, int] | None":
+    """A run's predictor on the data that a recipe names, and its best epoch.
+
+    None where the run does not remember what it was trained on: then the data must be that.
+    """
+    from jhgnn.inference.trained_on import TrainedOn
+    from jhgnn.run import open_on
+    from jhgnn.training.problem import read_graph
+
+    trained = TrainedOn.read(folder)
+    if trained is None:
+        return None
+    if config.data.format in ("jhgnn", "tables"):  # labels, and with them a target, need not be there
+        config = override(config, {"data": {"target": ""}}, where="command line")
+    return open_on(folder, config, read_graph(config, like=trained), trained, new_nodes=new_nodes)
+
+
+def node_keys(text: str) -> list[str]:
+    """The keys that `--nodes` names.
+
+    Raises:
+        InputError: the file cannot be read, or there are none.
+    """
+    if text.startswith("@"):
+        try:
+            keys = Path(text[1:]).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise InputError(f"--nodes {text}: the file cannot be read: {error}") from None
+    else:
+        keys = text.split(",")
+    keys = [key.strip() for key in keys if key.strip()]
+    if not keys:
+        raise InputError(f"--nodes {text}: names no node; give keys between commas, or @FILE with one a line")
+    return keys
+
+
+def data_changes(options: argparse.Namespace) -> dict[str, str]:
+    """The fields of the recipe's `data` that the command line names anew."""
+    named = {"path": options.data_path, "format": options.data_format}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def add_data_options(parser: OneLineParser) -> None:
+    """The options that `predict` and `serve` share."""
+    parser.add_argument("--run", required=True, metavar="DIR", help="run folder, as train printed it")
+    parser.add_argument(
+        "--data.path",
+        dest="data_path",
+        metavar="PATH",
+        help="the graph to predict: the data where it lies now, if it has moved, or has grown, or another graph",
+    )
+    parser.add_argument("--data.format", dest="data_format", metavar="NAME", help="its format (default: the recipe's)")
+    parser.add_argument(
+        "--new-nodes",
+        choices=NEW_NODES,
+        default="refuse",
+        help="nodes that training did not know, of types without features: refuse them (default), or give them the mean"
+        " row of nodes that share a neighbour with them",
+    )
 
 
 def parser() -> OneLineParser:
     """The command line; wrong arguments raise InputError."""
     parser = OneLineParser(
-        prog="python -m jhgnn.predict", description="Predictions and embeddings of all target nodes of a run."
+        prog="python -m jhgnn.predict",
+        description="Predictions and embeddings of a run's target nodes, of its own graph or another one.",
     )
-    parser.add_argument("--run", required=True, metavar="DIR", help="run folder, as train printed it")
+    add_data_options(parser)
     parser.add_argument("--output", metavar="DIR", help="where to write (default: DIR/predictions)")
     parser.add_argument(
-        "--data.path", dest="data_path", metavar="PATH", help="where the data lies now, if it has moved"
+        "--nodes",
+        metavar="KEY,...",
+        default="",
+        help="predict these nodes alone, by their keys, or by their numbers where they have none; @FILE: a key a line",
     )
     return parser
 
@@ -57,10 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from jhgnn.run import read_recipe  # imports JAX: not for a wrong argument
 
         config = read_recipe(folder)
-        if options.data_path is not None:
-            config = override(config, {"data": {"path": options.data_path}}, where="command line")
+        changes = data_changes(options)
+        if changes:
+            config = override(config, {"data": changes}, where="command line")
         output = Path(options.output).expanduser() if options.output else folder / "predictions"
-        print(predict(config, folder, output))
+        print(predict(config, folder, output, moved=bool(changes), nodes=options.nodes, new_nodes=options.new_nodes))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -4,16 +4,21 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from jhgnn import models
 from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
+from jhgnn.inference.exported import export
+from jhgnn.inference.new_rows import NewNodes
+from jhgnn.inference.predictor import Predictor
+from jhgnn.inference.trained_on import TrainedOn
 from jhgnn.models import checked
 from jhgnn.nn.model import Model
 from jhgnn.runtime.jax_settings import configure_jax
@@ -141,13 +146,43 @@ class Run:
     def _rows(self) -> Mapping[str, Any]:
         return self.execution.rows(self.params, self.config.run.seed)
 
-    def predict(self) -> np.ndarray:
+    def predict(
+        self,
+        graph: HeteroGraph | None = None,
+        *,
+        nodes: Sequence[str] | Sequence[int] | np.ndarray | None = None,
+        new_nodes: NewNodes = "refuse",
+    ) -> np.ndarray:
         """Class probabilities of all target nodes, float32 `[num_targets, num_classes]`.
 
         Of links, a structured array with a row for each held-out one: `head`, `relation`, `tail`, `split`, `score`,
         and the filtered ranks `head_rank` and `tail_rank`.
+
+        Args:
+            graph: another graph of the same schema, such as one that has grown; None: the one that was trained on.
+            nodes: keys of target nodes, or their numbers where they have none; the result has a row for each, in this
+                order, and only their receptive field is computed. None: all.
+            new_nodes: what becomes of nodes that training did not know, of types without features: `refuse`, or `mean`,
+                the mean row of nodes that share a neighbour with them.
+
+        Raises:
+            InputError: the graph does not fit the model, a key is unknown, or a new node has no row.
         """
+        if graph is not None or nodes is not None:
+            predictor = self.predictor(graph, new_nodes=new_nodes)
+            return predictor.probabilities(None if nodes is None else predictor.ids(nodes))
         return self.execution.task.predict(self.execution.structure, self.params, self._rows)
+
+    def predictor(self, graph: HeteroGraph | None = None, *, new_nodes: NewNodes = "refuse") -> Predictor:
+        """What predicts nodes of another graph, or of this one, question after question; as `predict` takes them."""
+        config = without_updates(self.config)
+        own = self.execution.graph if graph is None else graph
+        return Predictor(config, self.execution.model, self.trained_on, own, lambda _: self.params, new_nodes=new_nodes)
+
+    @property
+    def trained_on(self) -> TrainedOn:
+        """Types, categories and classes of the graph that was trained on; `from_tables` takes it as `like`."""
+        return TrainedOn.of(self.execution.graph, one_hot=self.config.data.one_hot)
 
     def embeddings(self, node_type: str | None = None) -> np.ndarray:
         """What the head reads of all nodes of a type, float32 `[num_nodes, hidden]`; None: of the only one there is.
@@ -163,6 +198,19 @@ class Run:
                 f"embeddings of {node_type!r}: this run makes rows of {', '.join(known)}; name one of them"
             )
         return np.asarray(self._rows[node_type], np.float32)
+
+    def export(self, folder: str | Path) -> Path:
+        """Writes a program with its weights and inputs that JAX alone runs, on CPU and CUDA; see `docs/inference.md`.
+
+        Its shapes are those of the graph that was trained on; its operations are XLA's own.
+
+        Raises:
+            InputError: this is no run of node classification, or the folder is there already or cannot be written.
+        """
+        place = Path(folder).expanduser()
+        problem = dataclasses.replace(self.execution.problem, config=without_updates(self.config))
+        export(problem, self.params, place)
+        return place
 
     def prediction_files(self) -> dict[str, np.ndarray | str]:
         """What `jhgnn.predict` writes, by name of the file."""
@@ -183,6 +231,29 @@ class Run:
         return f"Run({self.config.model.name} on {self.execution.graph.name}, {shown or 'not ended'}, {self.folder})"
 
 
+def open_on(
+    folder: Path, config: Config, graph: HeteroGraph, trained: TrainedOn, *, new_nodes: NewNodes = "refuse"
+) -> tuple[Predictor, int]:
+    """The predictor of a run folder on another graph, without the data that was trained on; and its best epoch.
+
+    Args:
+        folder: of the run.
+        config: its recipe.
+        graph: as read, tables by `trained`.
+        trained: what the folder remembers.
+        new_nodes: as `Run.predict`.
+
+    Raises:
+        InputError: the folder holds no complete run, or as `Predictor`.
+    """
+    store = CheckpointStore(folder / "checkpoints")
+    best_epoch = store.progress().best_epoch
+    configure_jax()
+    config = without_updates(config)
+    model = models.find(config.model.name)
+    return Predictor(config, model, trained, graph, store.load_best_params, new_nodes=new_nodes), best_epoch
+
+
 def read_recipe(folder: Path) -> Config:
     """The recipe that a run folder keeps.
 
@@ -192,6 +263,13 @@ def read_recipe(folder: Path) -> Config:
     if not (folder / "recipe.toml").exists():
         raise InputError(f"run {folder}: holds no run (no recipe.toml); give the folder that train printed")
     return load_recipe(folder / "recipe.toml")
+
+
+def remember(execution: Execution, folder: Path) -> None:
+    """Writes into a run folder what another graph must be like; of node classification alone."""
+    config = execution.config
+    if config.task.name == "node_classification":
+        TrainedOn.of(execution.graph, one_hot=config.data.one_hot).write(folder)
 
 
 def without_updates(config: Config) -> Config:

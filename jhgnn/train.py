@@ -59,6 +59,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
     import jax
 
     from jhgnn.planning.budget import within_budget
+    from jhgnn.run import remember
     from jhgnn.runtime.console import Say
     from jhgnn.runtime.files import write_json, write_text
     from jhgnn.runtime.interrupt import stop_on_signals
@@ -93,6 +94,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: 
             if leads:
                 seed_folder.mkdir(exist_ok=True)
                 write_text(seed_folder / "recipe.toml", recorded(seed_config))
+                remember(execution, seed_folder)
             outcome = train(
                 programs,
                 seed_folder,

@@ -286,6 +286,12 @@ SAME_MISTAKE: dict[str, dict[str, dict]] = {
     "class that is not there": {"model": {"name": "tests.own_code:Gatedd"}},
     "loss that is not there": {"training": {"loss": "tests.own_code:entropy"}},
     "task that is not there": {"task": {"name": "tests.own_code:Nothing"}},
+    "weights that are none": {"training": {"class_weights": "balance"}},
+    "weight of a class that is not there": {"training": {"class_weights": "7=2"}},
+    "weight of nothing": {"training": {"class_weights": "0=0"}},
+    "weights and a loss of one's own": {
+        "training": {"class_weights": "balanced", "loss": "tests.own_code:cross_entropy"},
+    },
     "smoothing of a task of one's own": {
         "task": {"name": "tests.own_code:NumAuthors"},
         "training": {"label_smoothing": 0.1},

@@ -152,6 +152,7 @@ def test_a_loss_that_is_not_finite_names_step_stage_and_tensor_and_keeps_the_sta
         ),
         (("--task.encoder", "none"), "task.encoder is 'none'"),
         (("--training.label_smoothing", "0.1"), "links have none"),
+        (("--training.class_weights", "balanced"), "weigh classes; links have none"),
         (("--data.validation", "false"), "links that validate never train"),
         (("--task.relations", "hates"), "task.relations: 'hates' is unknown"),
         (("--kernels.mean", "dense", "--model.bases", "2"), "weighted messages are summed by 'bucketed' or 'native'"),

@@ -168,7 +168,7 @@ def test_bad_input_is_one_line(case, run, tmp_path, capsys):
     assert not (run / "predictions").exists()
 
 
-def test_data_of_another_shape_is_refused(tmp_path, academic_path, capsys):
+def test_data_with_new_nodes_of_a_learnt_type_is_refused(tmp_path, academic_path, capsys):
     """Papers have no features here, so their embedding table has a row each."""
     import dataclasses
 
@@ -178,7 +178,10 @@ def test_data_of_another_shape_is_refused(tmp_path, academic_path, capsys):
     capsys.readouterr()
     bigger = save_graph(dataclasses.replace(academic(papers=41), features={}), tmp_path / "bigger")
     assert main(["--run", str(tmp_path / "run"), "--data.path", str(bigger)]) == 2
-    assert "of another model" in the_error(capsys.readouterr().err)
+    assert "'40' of 'paper' is new" in the_error(capsys.readouterr().err)
+    other = save_graph(academic(), tmp_path / "other")
+    assert main(["--run", str(tmp_path / "run"), "--data.path", str(other)]) == 2
+    assert "'paper' has features, but training had none" in the_error(capsys.readouterr().err)
 
 
 def test_nodes_and_classes_are_called_as_the_data_calls_them(tmp_path, academic_path):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+from jhgnn.config.class_weights import class_weights_text
 from jhgnn.config.fan_out import to_text as fan_out_text
 from jhgnn.config.memory import to_bytes
 from jhgnn.config.remat import to_text as remat_text
@@ -170,6 +171,12 @@ class TrainingConfig:
     warmup_epochs: int = _option(0, "epochs of linear warm-up", minimum=0)
     gradient_clip: float = _option(0.0, "clip the global gradient norm; 0: never", minimum=0)
     label_smoothing: float = _option(0.0, "share of the target spread over all classes", minimum=0, below=1)
+    class_weights: str = _option(
+        "",
+        "weights of classes in the loss: balanced, so that rare ones count as much as frequent ones, or"
+        " CLASS=WEIGHT,..., in a recipe also a table; a class that is not named weighs 1; empty: all do",
+        canonical=class_weights_text,
+    )
     loss: str = _option(
         "",
         "MODULE:FUNCTION: a loss of your own, of each row from logits and labels; empty: cross entropy",

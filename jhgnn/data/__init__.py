@@ -13,7 +13,7 @@ from jhgnn.data.magnn import read_magnn
 from jhgnn.data.ogb_mag import read_ogb_mag
 from jhgnn.data.rdf import read_rdf
 from jhgnn.data.storage import load_graph, save_graph
-from jhgnn.data.tables import from_tables, read_tables
+from jhgnn.data.tables import Fitted, from_tables, read_tables
 from jhgnn.data.triples import read_triples
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
@@ -63,6 +63,7 @@ def load(
     scale: float = 1.0,
     seed: int = 0,
     progress: bool = True,
+    like: Fitted | None = None,
 ) -> HeteroGraph:
     """Loads a heterograph by format name.
 
@@ -76,6 +77,7 @@ def load(
         scale: size of a synthetic graph.
         seed: chooses validation nodes where the layout has no validation split, and seeds synthetic graphs.
         progress: report long reads on stderr.
+        like: how tables became numbers before, as `from_tables` takes it; other formats have nothing to take from it.
 
     Raises:
         InputError: unknown format, or what the reader found wrong.
@@ -88,4 +90,6 @@ def load(
         return read_synthetic(path, target=target, seed=seed, progress=progress, scale=scale)
     if scale != 1.0:
         raise InputError(f"data.scale is {scale}, but only synthetic data can be scaled; leave it at 1 for {format!r}")
+    if format == "tables":
+        return read_tables(path, target=target, seed=seed, progress=progress, like=like)
     return FORMATS[format](path, target=target, seed=seed, progress=progress)

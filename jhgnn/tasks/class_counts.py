@@ -32,15 +32,27 @@ def mean_loss(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
         return losses(logits, labels, label_smoothing).mean() if logits.shape[0] else jnp.zeros(())
 
 
-def losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """The loss of each row, `[rows]`: softmax cross entropy for labels `[rows]`, else the mean binary cross entropy."""
+def losses(
+    logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0, weights: np.ndarray | None = None
+) -> jax.Array:
+    """The loss of each row, `[rows]`: softmax cross entropy for labels `[rows]`, else the mean binary cross entropy.
+
+    `weights` `[num_classes]`: each row's loss is multiplied by the weight of its class; of several classes a row, the
+    part of each class that it has. What a row without a class (-1) gets is of no matter.
+    """
     if labels.ndim == 1:
         # As optax.softmax_cross_entropy of smoothed one-hot labels, without arrays of their size.
         right = labels[:, None] == jnp.arange(logits.shape[1])[None, :]
         wanted = (1.0 - label_smoothing) * jnp.sum(logits, axis=1, where=right)
-        return jax.nn.logsumexp(logits, axis=1) - wanted - label_smoothing * logits.mean(axis=1)
+        each = jax.nn.logsumexp(logits, axis=1) - wanted - label_smoothing * logits.mean(axis=1)
+        if weights is None:
+            return each
+        return each * jnp.asarray(weights, logits.dtype).at[jnp.maximum(labels, 0)].get(mode="promise_in_bounds")
     targets = labels.astype(logits.dtype) * (1.0 - label_smoothing) + 0.5 * label_smoothing
-    return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=1)
+    if weights is None:
+        return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=1)
+    own = jnp.asarray(weights, logits.dtype)[None, :]
+    return (own * targets * jax.nn.softplus(-logits) + (1.0 - targets) * jax.nn.softplus(logits)).mean(axis=1)
 
 
 def predict(logits: jax.Array, multi_label: bool) -> jax.Array:

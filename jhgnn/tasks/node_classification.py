@@ -20,6 +20,7 @@ from jhgnn.nn.model import Model
 from jhgnn.nn.stage import stage
 from jhgnn.stores.host import HostRows
 from jhgnn.tasks.class_counts import Loss, Metric, SplitCounts, count, count_batch, losses, scores
+from jhgnn.tasks.class_weights import class_weights as weights_of
 from jhgnn.tasks.task import Array, Request, Scores, Sum, Task
 
 CHUNK_ROWS = 2**14
@@ -54,6 +55,7 @@ class NodeClassification(Task):
         graph: HeteroGraph,
         *,
         label_smoothing: float = 0.0,
+        class_weights: str = "",
         loss: Loss | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
@@ -61,10 +63,12 @@ class NodeClassification(Task):
         Args:
             graph: with a target, labels and training nodes.
             label_smoothing: share of the target spread over all classes.
+            class_weights: as `training.class_weights` of a recipe; the figure `loss` is not weighed.
             loss: replaces the cross entropy in training; the figure `loss` stays the cross entropy.
             metrics: further figures by name; `training.monitor` may name them.
         """
         self.graph, self.label_smoothing = graph, label_smoothing
+        self.class_weights = weights_of(class_weights, graph)
         assert graph.target is not None
         self.target: str = graph.target
         self._loss: Loss | None = None
@@ -120,10 +124,11 @@ class NodeClassification(Task):
         with stage("LC", part="loss"):
             mask = ids >= 0
             own = self._loss
-            each = (
-                losses(logits, labels, self.label_smoothing) if own is None else _of_rows(own(logits, labels), logits)
-            )
+            each = self._weighed(logits, labels) if own is None else _of_rows(own(logits, labels), logits)
             return Sum(jnp.where(mask, each, 0.0).sum(), mask.sum(dtype=jnp.float32))
+
+    def _weighed(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
+        return losses(logits, labels, self.label_smoothing, self.class_weights)
 
     def evaluate(self, model: Model, rows: Mapping[str, jax.Array], resident: Any) -> Any:
         """Traced: counts of each split, `resident` being labels and the ids of the splits; and logits for `metrics`."""
@@ -235,27 +240,29 @@ def added(total: list[np.ndarray] | None, counts: Any) -> list[np.ndarray]:
     return own if total is None else [a + b for a, b in zip(total, own, strict=True)]
 
 
-def predictions_csv(graph: HeteroGraph, probabilities: np.ndarray) -> str:
+def predictions_csv(graph: HeteroGraph, probabilities: np.ndarray, ids: np.ndarray | None = None) -> str:
     """One row a target node: its key, predicted class (classes joined by `|`), its probability, label, split.
 
+    `ids` are the nodes of the rows of `probabilities`; None: all target nodes in their order.
     Nodes and classes are called as the data calls them, by numbers where it has no keys or names. A node without a
     label or a split has an empty field there; for multi-label data the probability is that of the least certain class
     among those predicted, empty where none is.
     """
-    splits = np.full(len(probabilities), "", dtype="<U5")
-    for split, ids in graph.splits.items():
-        splits[ids] = split
+    assert graph.target is not None
+    splits = np.full(graph.num_nodes[graph.target], "", dtype="<U5")
+    for split, own in graph.splits.items():
+        splits[own] = split
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["node", "predicted", "probability", "label", "split"])
-    assert graph.target is not None
-    keys = graph.node_keys(graph.target, np.arange(len(probabilities)))
+    nodes = np.arange(len(probabilities)) if ids is None else ids
+    keys = graph.node_keys(graph.target, nodes)
     names = graph.class_names or [str(number) for number in range(probabilities.shape[1])]
-    for node, row in enumerate(probabilities):
+    for key, node, row in zip(keys, nodes.tolist(), probabilities, strict=True):
         predicted = np.flatnonzero(row > 0.5) if graph.multi_label else [int(row.argmax())]
         certainty = f"{row[predicted].min():.6f}" if len(predicted) else ""
         shown = ["|".join(names[each] for each in classes) for classes in (predicted, _labels(graph, node))]
-        writer.writerow([keys[node], shown[0], certainty, shown[1], splits[node]])
+        writer.writerow([key, shown[0], certainty, shown[1], splits[node]])
     return text.getvalue()
 
 

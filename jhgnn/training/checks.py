@@ -35,6 +35,8 @@ def _check_task(config: Config, model: type[Model]) -> None:
             raise InputError(
                 f"training.label_smoothing is for 'node_classification'; {task.name!r} has a loss of its own"
             )
+        if config.training.class_weights and (":" in task.name or config.training.loss):
+            raise InputError("training.class_weights weigh the cross entropy; a task or loss of your own weighs itself")
         for field in dataclasses.fields(task):
             if field.name != "name" and getattr(task, field.name) != field.default:
                 raise InputError(
@@ -48,6 +50,8 @@ def _check_task(config: Config, model: type[Model]) -> None:
         )
     if config.training.label_smoothing:
         raise InputError("training.label_smoothing spreads a class over others; links have none: leave it out")
+    if config.training.class_weights:
+        raise InputError("training.class_weights weigh classes; links have none: leave it out")
     if not config.data.validation:
         raise InputError("data.validation = false is for classes; links that validate never train: leave it out")
     if task.encoder == "none" and (task.exclude_targets or task.skip):

@@ -232,13 +232,25 @@ def chunks(
         for name, relation in relations.items():
             indptr = edges[name].indptr[start : stop + 1] - edges[name].indptr[start]
             slots = slot_of[relation.source][senders[name]]
-            graphs[name] = _padded(name, indptr, slots, num_rows, len(ids[relation.source]))
+            num_edges = _rounded(len(slots))
+            graphs[name] = in_edges_graph(name, indptr, slots, num_rows, len(ids[relation.source]), num_edges)
         yield Chunk(start, stop, num_rows, ids, graphs, positions)
         start = stop
 
 
-def _padded(name: str, indptr: np.ndarray, senders: np.ndarray, num_rows: int, num_sources: int) -> SemanticGraph:
-    num_edges = _rounded(len(senders))
+def in_edges_graph(
+    name: str, indptr: np.ndarray, senders: np.ndarray, num_rows: int, num_sources: int, num_edges: int
+) -> SemanticGraph:
+    """In-edges of some receivers for inference by `segment`, padded to `num_edges` edges, which the last row receives.
+
+    Args:
+        name: of the relation.
+        indptr: `[receivers + 1]`, fewer than `num_rows`.
+        senders: int `[edges]`, at most `num_edges`, numbers of the rows that are read.
+        num_rows: rows to make.
+        num_sources: rows that are read.
+        num_edges: after padding.
+    """
     padded = np.zeros(num_edges, np.int32)
     padded[: len(senders)] = senders
     ends = np.full(num_rows + 1, len(senders), np.int32)

@@ -15,6 +15,7 @@ from scipy import sparse
 from jhgnn import models
 from jhgnn.config import Config, ModelConfig
 from jhgnn.data import load
+from jhgnn.data.tables import Fitted
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
@@ -121,8 +122,8 @@ def pose(
     return Problem(config, posed, NoLayers if without_layers else model, read_s)
 
 
-def read_graph(config: Config, *, progress: bool = True) -> HeteroGraph:
-    """Reads the recipe's data, whatever the task."""
+def read_graph(config: Config, *, progress: bool = True, like: Fitted | None = None) -> HeteroGraph:
+    """Reads the recipe's data, whatever the task; `like` as `jhgnn.data.load` takes it."""
     data = config.data
     from_preset = not data.path
     if from_preset and not data.preset:
@@ -134,6 +135,7 @@ def read_graph(config: Config, *, progress: bool = True) -> HeteroGraph:
         scale=data.scale,
         seed=data.seed,
         progress=progress,
+        like=like,
     )
 
 
@@ -181,7 +183,10 @@ def _node_task(graph: HeteroGraph, config: Config) -> NodeClassification:
         raise InputError(f"{where}: the train split of {graph.target!r} is empty; training needs labelled nodes")
     if graph.num_classes < 2 and not graph.multi_label:
         raise InputError(f"{where}: {graph.num_classes} class of {graph.target!r}; classification needs two or more")
-    return NodeClassification(_prepared(graph, config), label_smoothing=config.training.label_smoothing)
+    training = config.training
+    return NodeClassification(
+        _prepared(graph, config), label_smoothing=training.label_smoothing, class_weights=training.class_weights
+    )
 
 
 def _own_task(graph: HeteroGraph, config: Config, factory: TaskFactory | None) -> Task:

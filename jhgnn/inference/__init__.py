@@ -1,0 +1,1 @@
+"""A trained model on other graphs of the schema it was trained on, and on some nodes alone."""

@@ -1,0 +1,174 @@
+"""A run as a program that needs no model code: `jax.export` with its weights, its inputs, and a schema of them."""
+
+import dataclasses
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jhgnn.errors import InputError
+from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
+from jhgnn.nn.inputs import GraphInputs, GraphSpec
+from jhgnn.nn.model import Model
+from jhgnn.runtime.files import write_json
+from jhgnn.runtime.platform import compiling_for
+from jhgnn.tasks.node_classification import NodeClassification
+from jhgnn.training.problem import Problem, build_graphs, feature_widths, relations_of
+from jhgnn.training.state import Params, abstract_params, param_names, structure_of
+
+PLATFORMS = ("cpu", "cuda")
+"""What a program runs on; its operations are XLA's own, and no kernel of this package."""
+IMPLEMENTATION = "segment"
+WITHOUT_KERNELS = "tpu"
+"""A platform for which the package has no kernels of its own, so that nothing that is traced for it calls one."""
+VERSION = 1
+
+
+def export(problem: Problem, params: Params, folder: Path) -> None:
+    """Writes `program.bin`, `weights.npz`, `graph.npz` and `schema.json`; the folder appears whole or not at all.
+
+    The program is called with the arrays of `weights.npz` and those of `graph.npz` by their names, and gives
+    `probabilities` `[num_targets, num_classes]` and `embeddings` `[num_targets, hidden]`.
+
+    Args:
+        problem: of node classification.
+        params: the trained parameters.
+        folder: must not be there.
+
+    Raises:
+        InputError: the task is another one, flatbuffers is not installed, the folder is there already, or it cannot be
+            written.
+    """
+    if not isinstance(problem.task, NodeClassification):
+        raise InputError(f"task {problem.task.name!r} cannot be exported; runs of 'node_classification' can")
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise InputError(
+            "jax.export writes programs with flatbuffers, which is not installed; run: python -m pip install"
+            " 'jhgnn[export]'"
+        )
+    if folder.exists():
+        raise InputError(f"{folder} exists; name a folder that is not there yet")
+    task, config, graph = problem.task, problem.config.model, problem.graph
+    metapaths, graphs = build_graphs(problem)
+    spec = GraphSpec(
+        num_nodes=dict(graph.num_nodes),
+        feature_widths=feature_widths(graph),
+        targets=task.targets,
+        relations=relations_of(problem, graphs),
+        metapaths=tuple(metapath.name for metapath in metapaths),
+        implementations=dict.fromkeys(graphs, IMPLEMENTATION),
+        sparse_implementation=IMPLEMENTATION,
+    )
+
+    def build(rngs: nnx.Rngs) -> Model:
+        model = problem.model(config, spec, rngs=rngs)
+        task.add_head(model, problem.model.settled(config), spec, rngs=rngs)
+        return model
+
+    structure, abstract = structure_of(build), abstract_params(build)
+    model: Any = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    read = {name for layer in model.layers for name in layer.plan.relations}
+    used = {name: each for name, each in graphs.items() if name in read}
+    arrays = _inputs(graph.features, model.embeddings.widths, used)
+    names, tree = list(param_names(abstract)), jax.tree.structure(abstract)
+    activation = jax.nn.sigmoid if graph.multi_label else jax.nn.softmax
+
+    def program(weights: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        own: Any = nnx.merge(structure, jax.tree.unflatten(tree, [weights[name] for name in names]))
+        features: Any = {name.partition("/")[2]: each for name, each in inputs.items() if name.startswith("features/")}
+        graphs = {name: _graph(name, inputs, each) for name, each in used.items()}
+        read = GraphInputs(features, graphs)
+        rows = task.represent(own, read, own.encode(read))
+        embeddings = rows[task.target].astype(jnp.float32)
+        return {"probabilities": activation(task.infer(own, rows)), "embeddings": embeddings}
+
+    weights = {name: np.asarray(leaf) for name, leaf in param_names(params).items()}
+    shapes = [{name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in each.items()} for each in (weights, arrays)]
+    with compiling_for(WITHOUT_KERNELS):
+        made = jax.export.export(jax.jit(program), platforms=PLATFORMS)(*shapes)
+    schema = {
+        "version": VERSION,
+        "platforms": list(made.platforms),
+        "jax_version": jax.__version__,
+        "model": problem.config.model.name,
+        "target": task.target,
+        "node_types": [
+            {"name": name, "num_nodes": count, "feature_width": spec.feature_widths.get(name)}
+            for name, count in graph.num_nodes.items()
+        ],
+        "graphs": {
+            name: {
+                "num_senders": each.num_sources,
+                "num_receivers": each.num_targets,
+                "relation": dataclasses.asdict(spec.relations[name]) if name in spec.relations else None,
+            }
+            for name, each in used.items()
+        },
+        "classes": list(graph.class_names) or [str(number) for number in range(graph.num_classes)],
+        "several_classes": graph.multi_label,
+        "weights": _described(weights),
+        "inputs": _described(arrays),
+        "outputs": {
+            "probabilities": {"shape": [graph.num_nodes[task.target], graph.num_classes], "dtype": "float32"},
+            "embeddings": {"shape": [graph.num_nodes[task.target], config.hidden], "dtype": "float32"},
+        },
+    }
+    _write(folder, bytes(made.serialize()), weights, arrays, schema)
+
+
+def _inputs(
+    features: Mapping[str, Any], widths: Mapping[str, int], graphs: Mapping[str, SemanticGraph]
+) -> dict[str, np.ndarray]:
+    """What a program reads: dense features, and edges by receiver."""
+    arrays = {}
+    for node_type in widths:
+        if node_type in features:
+            matrix = features[node_type]
+            dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+            arrays[f"features/{node_type}"] = np.ascontiguousarray(dense, np.float32)
+    for name, graph in graphs.items():
+        counts = np.diff(graph.incoming.indptr)
+        arrays[f"senders/{name}"] = np.asarray(graph.incoming.indices, np.int32)
+        arrays[f"receivers/{name}"] = np.repeat(np.arange(graph.num_targets, dtype=np.int32), counts)
+    return arrays
+
+
+def _graph(name: str, inputs: Mapping[str, jax.Array], like: SemanticGraph) -> SemanticGraph:
+    """Traced: a graph of the arrays of its edges; only in-edges are read."""
+    senders, receivers = inputs[f"senders/{name}"], inputs[f"receivers/{name}"]
+    starts = jnp.arange(like.num_targets + 1, dtype=jnp.int32)
+    incoming = Csr(jnp.searchsorted(receivers, starts).astype(jnp.int32), senders)
+    coo = Coo(receivers, senders, senders)
+    return SemanticGraph(incoming, incoming, coo, None, like.num_sources, like.num_targets, name)
+
+
+def _described(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in arrays.items()}
+
+
+def _write(
+    folder: Path, program: bytes, weights: Mapping[str, Any], arrays: Mapping[str, Any], schema: Mapping[str, Any]
+) -> None:
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        (temporary / "program.bin").write_bytes(program)
+        for name, content in (("weights", weights), ("graph", arrays)):
+            with (temporary / f"{name}.npz").open("wb") as file:
+                np.savez(file, allow_pickle=False, **content)
+        write_json(temporary / "schema.json", schema)
+        temporary.chmod(0o755)  # mkdtemp makes it private
+        temporary.rename(folder)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
