@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit code: 1 where an item failed or an op does not conform, 3 where there is no GPU."""
+    """The exit code: 1 where an item failed or an op does not conform, 3 where JAX sees no GPU, or is not there."""
     end = time.monotonic() + options.budget_s
     with tempfile.TemporaryDirectory(prefix="jhgnn-gpu-run-") as name:
         return _Record(options, Path(name), end).measure()
@@ -72,7 +72,7 @@ class _Record:
                 if wanted and not self._group(wanted, building):
                     break
         self._store()
-        if self.no_device:
+        if self.no_device or self.found["device"] is None:
             return 3
         print(f"written to {self.path}", flush=True)
         failed = [name for name, item in self.found["items"].items() if item["status"] == "failed"]
@@ -106,7 +106,7 @@ class _Record:
         for name, outcome in outcomes.items():
             self._end(name, outcome)
         self._store()
-        return not self.no_device
+        return self.found["device"] is not None and not self.no_device
 
     def _take(self, item: Item, row: dict[str, Any]) -> None:
         if row.get("kind") == "device":
@@ -118,7 +118,7 @@ class _Record:
         if self.options.rehearse:
             row["rehearsal"] = True
         self.found["items"][item.name]["rows"].append(row)
-        print(f"  {_line(row)}", flush=True)
+        print(f"  {'rehearsal: ' * self.options.rehearse}{_line(row)}", flush=True)
         self._store()
 
     def _end(self, name: str, outcome: Outcome) -> None:

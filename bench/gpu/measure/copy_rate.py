@@ -27,7 +27,7 @@ def rows(run: Run) -> Iterator[dict[str, Any]]:
     told |= {"python": platform.python_version(), "versions": {name: _version(name) for name in PACKAGES}}
     yield told | {"cache_bytes": cache_bytes(device.device_kind), "driver": _driver()}
     if device.platform == "cpu" and not run.rehearsal:
-        raise RuntimeError("JAX sees no GPU: it needs a driver (`nvidia-smi`) and its plugin, `jax[cuda13]`")
+        raise SystemExit("error: JAX sees no GPU: it needs a driver (`nvidia-smi`) and its plugin, `jax[cuda13]`")
     for smaller in (1, *reversed(SMALLER)):
         x = jnp.zeros(max(1, run.sizes.copy_bytes // 4 // smaller), jnp.float32)
         copy = jax.jit(lambda x: x + 1.0)

@@ -11,8 +11,6 @@ EPOCH_CASES = (
 )
 """The nine pairs of a model and a synthetic data set whose epochs are timed beside PyG's."""
 
-MINIBATCH_MODELS = ("rgcn", "han", "rgat")
-
 PROFILED = ("han-imdb", "rgcn-imdb", "rgat-imdb")
 """The pairs that are profiled with hardware counters: those of the fewest kernels a step, since each is replayed."""
 
@@ -32,6 +30,11 @@ class Sizes:
         widths: (heads, width) of attention in the conformance checks.
         only_small: conformance on small graphs alone.
         together: processes that compile at the same time.
+        epoch_cases: pairs of a model and a synthetic data set whose epochs are timed.
+        profiled: pairs that are profiled with hardware counters.
+        densities: how many of the sweep from which thresholds are derived, the highest ones.
+        minibatch_models: whose mini-batches are timed.
+        minibatch_ways: names of `bench.gpu.measure.minibatches.WAYS`.
     """
 
     scale: float
@@ -44,6 +47,11 @@ class Sizes:
     widths: tuple[tuple[int, int], ...]
     only_small: bool
     together: int
+    epoch_cases: tuple[str, ...]
+    profiled: tuple[str, ...]
+    densities: int
+    minibatch_models: tuple[str, ...]
+    minibatch_ways: tuple[str, ...]
 
 
 ON_DEVICE = Sizes(
@@ -57,18 +65,28 @@ ON_DEVICE = Sizes(
     widths=((8, 8), (1, 64), (3, 5), (17, 3)),
     only_small=False,
     together=3,
+    epoch_cases=EPOCH_CASES,
+    profiled=PROFILED,
+    densities=6,
+    minibatch_models=("rgcn", "han", "rgat"),
+    minibatch_ways=("host", "device", "host, native", "device, native"),
 )
 IN_REHEARSAL = Sizes(
-    scale=0.02,
+    scale=0.01,
     mag_scale=0.0005,
     op_scale=0.0005,
     copy_bytes=2**16,
-    samples=3,
+    samples=1,
     sample_s=0.0,
     batch_size=16,
     widths=((3, 5),),
     only_small=True,
-    together=1,
+    together=2,
+    epoch_cases=("han-dblp", "rgcn-imdb", "rgat-acm"),
+    profiled=("rgcn-imdb",),
+    densities=2,
+    minibatch_models=("rgcn", "han"),
+    minibatch_ways=("host", "device, native"),
 )
 
 
@@ -93,9 +111,11 @@ class Item:
 
 def groups(sizes: Sizes) -> list[list[Item]]:
     """All items; those of a group start together and take turns at the device, which pays where they compile long."""
-    epochs = [Item(f"epochs {case}", "epochs", 120.0, {"case": case}) for case in EPOCH_CASES]
-    minibatches = [Item(f"mini-batches {model}", "minibatches", 150.0, {"model": model}) for model in MINIBATCH_MODELS]
-    profiles = [[Item(f"counters {case}", "counters", 100.0, {"case": case})] for case in PROFILED]
+    epochs = [Item(f"epochs {case}", "epochs", 120.0, {"case": case}) for case in sizes.epoch_cases]
+    minibatches = [
+        Item(f"mini-batches {model}", "minibatches", 150.0, {"model": model}) for model in sizes.minibatch_models
+    ]
+    profiles = [[Item(f"counters {case}", "counters", 100.0, {"case": case})] for case in sizes.profiled]
     return [
         [Item("copy", "copy_rate", 60.0, built=False)],
         [Item("conformance", "conformance", 75.0, {"part": "first"})],

@@ -26,13 +26,16 @@ WAYS: dict[str, tuple[str, str]] = {
     "device, native": ("device", "native"),
 }
 """Name -> where neighbours are sampled, and what the kernels are told."""
+KEYS = {"han": "attention", "rgat": "attention", "rgcn": "mean"}
+"""What each model aggregates by, as recipes name it."""
 WARM_UP, MOST_STEPS, STEPS_S = 6, 60, 4.0
 
 
 def rows(run: Run, model: str) -> Iterator[dict[str, Any]]:
     """A row a way: milliseconds of a step, of which waiting for its batch, and targets a second."""
     graph = load("synthetic", "mag", scale=run.sizes.mag_scale, progress=False).with_reverse_relations()
-    for name, (side, kernels) in WAYS.items():
+    for name in run.sizes.minibatch_ways:
+        side, kernels = WAYS[name]
         row = {"kind": "mini-batch", "model": model, "sampling": side, "kernels": kernels}
         if kernels == "native" and not cuda.available():
             yield row | {"skipped": cuda.HOW_TO_GET_IT}
@@ -49,7 +52,7 @@ def _compiled(graph: HeteroGraph, model: str, side: str, kernels: str, run: Run)
     if run.sizes.batch_size:
         tables["sampling"] |= {"batch_size": run.sizes.batch_size}
     if kernels != "auto":
-        tables["kernels"] = {"attention": kernels, "mean": kernels}
+        tables["kernels"] = {KEYS[model]: kernels}
     execution = execution_of(problem_of(graph, override(recipe(Case(model, "mag")), tables, where="bench.gpu")))
     assert isinstance(execution, Sampled)
     lowered = [functools.partial(execution.lower_update, bucket) for bucket in range(execution.num_buckets)]

@@ -70,7 +70,7 @@ def graphs(run: Run, names: list[str]) -> Iterator[tuple[str, Callable[[], Seman
     }
     for name in names:
         if name == "density":
-            for density in DENSITIES:
+            for density in DENSITIES[-run.sizes.densities :]:
                 yield f"{SWEEP}{density:g}", lambda density=density: of_density(density, small)  # type: ignore[misc]
         else:
             yield name, named[name]

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.gpu.measure.items import EPOCH_CASES
-from bench.ops.thresholds import dense_from
 
 Row = Mapping[str, Any]
 
@@ -99,6 +98,8 @@ def as_ops(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 def thresholds(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     """By op and implementation: from which density a dense product is the quicker, as `bench.ops` derives it."""
+    from bench.ops.thresholds import dense_from  # imports JAX, which is for the items' processes
+
     made, found = as_ops(rows), dict[str, dict[str, float]]()
     for op in ("neighbor_attention", "neighbor_mean"):
         for against in ("native", "bucketed", "segment"):
