@@ -1,14 +1,15 @@
 """`python -m bench.gpu compile`: what recipes' programs are made of when they are compiled for GPUs, without one.
-`python -m bench.gpu run`: what they take where there is one.
+`python -m bench.gpu kernels`: registers, spills and shared memory of our kernels, by ptxas.
+`python -m bench.gpu run`: what all of it takes where there is a GPU.
 """
 
 import argparse
 import sys
 
-from bench.gpu import compile_lane
+from bench.gpu import compile_lane, kernel_resources
 from bench.gpu.measure import command
 
-COMMANDS = {"compile": compile_lane, "run": command}
+COMMANDS = {"compile": compile_lane, "kernels": kernel_resources, "run": command}
 
 
 def parser() -> argparse.ArgumentParser:
