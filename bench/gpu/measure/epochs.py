@@ -105,6 +105,9 @@ def _pyg(torch: TorchProcess, graph: HeteroGraph, case: Case, run: Run) -> Itera
     )
     for variant in dict.fromkeys(filter(None, usual)):
         row = shared | {"implementation": "pyg", "variant": variant}
+        if torch.missing:
+            yield row | {"skipped": torch.missing}
+            return
         try:
             timing = {"samples": run.sizes.samples, "sample_s": run.sizes.sample_s}
             yield row | torch.ask("epochs", folder=str(folder), settings=str(told), variant=variant, **timing)

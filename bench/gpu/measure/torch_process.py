@@ -11,7 +11,8 @@ from bench.comparison.environment import peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from bench.record import ROOT
 
-ASK_S = 60.0
+ASK_S, REHEARSED_ASK_S = 60.0, 300.0
+"""Of one request at most; a rehearsal may run on a busy machine."""
 
 
 def interpreter() -> tuple[Path, str]:
@@ -20,11 +21,12 @@ def interpreter() -> tuple[Path, str]:
     for python in dict.fromkeys((peers_python(), Path(sys.executable))):
         if not python.exists():
             continue
-        command = [str(python), "-W", "ignore", "-c", "import torch, torch_geometric"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if not done.returncode:
+        # Looked for and not imported, which takes seconds; what breaks at its import is told by the worker.
+        code = "import importlib.util as u; print([n for n in ('torch', 'torch_geometric') if u.find_spec(n) is None])"
+        done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
+        if done.stdout.strip() == "[]":
             return python, ""
-        said = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        said = f"{python.name} has no {done.stdout.strip()}"
     return Path(), f"PyTorch and PyG are left out: {said}"
 
 
@@ -35,6 +37,7 @@ class TorchProcess:
         self.python, self.missing = interpreter()
         self._folder, self._rehearsal = folder, rehearsal
         self._worker: Worker | None = None
+        self._worked = False
 
     def __enter__(self) -> Self:
         return self
@@ -48,20 +51,30 @@ class TorchProcess:
         """One request.
 
         Raises:
-            WorkerError: it failed, or there was no answer in a minute.
+            WorkerError: it failed, or there was no answer in time.
         """
+        log = self._folder / f"torch-{os.getpid()}.log"
         if self._worker is None:
             environment = {"PYTHONPATH": str(ROOT)} | ({"CUDA_VISIBLE_DEVICES": "-1"} if self._rehearsal else {})
-            log = self._folder / f"torch-{os.getpid()}.log"
             command: list[str | Path] = [self.python, "-W", "ignore", "-m", "bench.gpu.measure.torch_worker"]
             self._worker = Worker(command, ROOT, environment, log)
         try:
-            return self._worker.ask(do, timeout_s=ASK_S, **arguments)
-        except WorkerError:
+            answer = self._worker.ask(do, timeout_s=REHEARSED_ASK_S if self._rehearsal else ASK_S, **arguments)
+            self._worked = True
+            return answer
+        except WorkerError as error:
             self._close()
-            raise
+            said = f"{error}; {_last_line(log)}"
+            if not self._worked:  # what breaks at its first request is not started for each of the next
+                self.missing = f"PyTorch and PyG are left out: {said}"
+            raise WorkerError(said) from None
 
     def _close(self) -> None:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"

@@ -16,7 +16,7 @@ from tests.native.host_kernels import FAULTS, ROOT, build
 COMMAND = [sys.executable, "-m", "bench.gpu", "run"]
 
 
-def run(*arguments: str, timeout_s: float = 1200) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, timeout_s: float = 1900) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s)
 
 
@@ -27,7 +27,7 @@ def rows_of(found: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_every_item_works_and_no_figure_can_be_taken_for_a_gpus(tmp_path: Path) -> None:
     out = tmp_path / "rehearsal.json"
-    done = run("--rehearse", "--out", str(out), "--budget-s", "1100")
+    done = run("--rehearse", "--out", str(out))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(out.read_text())
     assert {name: item["status"] for name, item in found["items"].items()} == {
