@@ -14,6 +14,9 @@ from bench.record import ROOT
 ASK_S, REHEARSED_ASK_S = 60.0, 300.0
 """Of one request at most; a rehearsal may run on a busy machine."""
 
+IN_REHEARSAL = {"CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that spin while others compute would take minutes on a busy machine."""
+
 
 def interpreter() -> tuple[Path, str]:
     """The interpreter with PyTorch and PyG, that of the peers' environment or this one; or why there is none."""
@@ -55,7 +58,7 @@ class TorchProcess:
         """
         log = self._folder / f"torch-{os.getpid()}.log"
         if self._worker is None:
-            environment = {"PYTHONPATH": str(ROOT)} | ({"CUDA_VISIBLE_DEVICES": "-1"} if self._rehearsal else {})
+            environment = {"PYTHONPATH": str(ROOT)} | (IN_REHEARSAL if self._rehearsal else {})
             command: list[str | Path] = [self.python, "-W", "ignore", "-m", "bench.gpu.measure.torch_worker"]
             self._worker = Worker(command, ROOT, environment, log)
         try:
