@@ -111,6 +111,7 @@ def _check(folder: str) -> int:
 
 
 def _partition(options: argparse.Namespace, config: Config) -> int:
+    from jhgnn.distributed.cutting import assign
     from jhgnn.distributed.quality import assess
     from jhgnn.distributed.quality_report import draw_quality, print_quality
     from jhgnn.distributed.writing import check_free, write_partition
@@ -131,7 +132,17 @@ def _partition(options: argparse.Namespace, config: Config) -> int:
         return _plan_shards(graph, config, options, say, out)
     if given is not None and options.parts not in (None, given.num_parts):
         raise InputError(f"command line: --parts {options.parts}, but the partition given has {given.num_parts}")
-    assignment = given if given is not None else assign(graph, config, options)
+    assignment = given
+    if assignment is None:
+        metapaths = metapaths_of(graph, config) if options.method == "metapath" else ()
+        assignment = assign(
+            graph,
+            options.method,
+            options.parts,
+            metapaths=metapaths,
+            seed=options.seed,
+            tolerance=options.tolerance,
+        )
     quality = assess(graph, assignment)
     print_quality(say, quality)
     if options.chart:
@@ -241,28 +252,6 @@ def _detect(path: str) -> str:
     if place.is_file() and is_distdgl(place):
         return DISTDGL
     return CHUNKS if is_chunked(place) else detect_format(path)
-
-
-def assign(graph: HeteroGraph, config: Config, options: Any) -> Assignment:
-    """Finds the owners of a graph's nodes by the method that the options name, with targets evened out.
-
-    Raises:
-        InputError: METIS is not installed; label propagation has no metapaths to propagate along.
-    """
-    from jhgnn.distributed.adjacency import adjacency
-    from jhgnn.distributed.methods.metapath import metapath_assignment
-    from jhgnn.distributed.methods.metis import metis_assignment
-    from jhgnn.distributed.methods.random_parts import random_assignment
-    from jhgnn.distributed.methods.target_balance import balance_targets
-
-    if options.method == "random":
-        return random_assignment(graph, options.parts, options.seed)
-    if options.method == "metapath":
-        metapaths = metapaths_of(graph, config)
-        return metapath_assignment(graph, adjacency(graph), metapaths, options.parts, options.seed, options.tolerance)
-    joined = adjacency(graph)
-    found = metis_assignment(graph, joined, options.parts, options.seed)
-    return balance_targets(found, graph, joined, options.tolerance)
 
 
 def metapaths_of(graph: HeteroGraph, config: Config) -> tuple[Metapath, ...]:

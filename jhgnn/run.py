@@ -276,12 +276,14 @@ def without_updates(config: Config) -> Config:
     """The recipe where nothing is trained any more.
 
     No field of the training nodes is worked out, and neither a loss of one's own nor the figure that picked the best
-    epoch, which may be a metric of one's own, is asked for.
+    epoch, which may be a metric of one's own, is asked for. Nor are parts: whoever predicts holds all rows.
     """
     changes = {"loss": "", "monitor": "auto"}
     if not config.sampling.batch_size and config.task.name != "link_prediction":
         changes["rows"] = "all"
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))  # type: ignore[arg-type]
+    alone = dataclasses.replace(config.distributed, strategy="data", parts="", method="")
+    training = dataclasses.replace(config.training, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(config, training=training, distributed=alone)
 
 
 def _check_kind(name: str, given: Any, kinds: type | tuple[type, ...], wanted: str) -> None:

@@ -266,6 +266,19 @@ class SamplingConfig:
 class DistributedConfig:
     """Data-parallel training: each device draws its own share of every batch."""
 
+    strategy: Literal["data", "owner", "leapgnn"] = _option(
+        "data",
+        "who trains which targets of a batch: data: equal shares in the order of the batch; owner: each target at its"
+        " home, the device that keeps its row; leapgnn: the baseline whose models move from home to home",
+    )
+    parts: str = _option(
+        "",
+        "folder of python -m jhgnn.partition with a part for each device: rows of features and embeddings are then cut"
+        " over the devices by it, and fetched once a step; empty: every device holds all rows",
+    )
+    method: Literal["", "random", "metis", "metapath"] = _option(
+        "", "the same with parts that are made when training starts, in one process, by this method"
+    )
     devices: int = _option(0, "local devices to train on; 0: all", minimum=0)
     coordinator: str = _option(
         "", "HOST:PORT of process 0 where several train together; empty: a single one, or found from the cluster"
@@ -294,6 +307,7 @@ class Config:
     def __post_init__(self) -> None:
         self._check_model()
         self._check_memory()
+        self._check_parts()
         self._check_processes()
 
     def _check_model(self) -> None:
@@ -323,6 +337,37 @@ class Config:
                 f"sampling.batch_size = {sampling.batch_size} does not divide into training.micro_batches ="
                 f" {training.micro_batches} parts"
             )
+
+    def _check_parts(self) -> None:
+        sampling, distributed, training = self.sampling, self.distributed, self.training
+        keys = [key for key in ("parts", "method") if getattr(distributed, key)]
+        if not keys:
+            if distributed.strategy != "data":
+                raise InputError(
+                    f"distributed.strategy = {distributed.strategy!r} trains targets where their rows are: give"
+                    " distributed.parts, or distributed.method"
+                )
+            return
+        if len(keys) > 1:
+            raise InputError("distributed.parts and distributed.method: the parts are written or made, not both")
+        named = f"distributed.{keys[0]}"
+        if not sampling.batch_size:
+            raise InputError(f"{named} cuts mini-batches, but sampling.batch_size is 0; set it")
+        if distributed.method and distributed.num_processes > 1:
+            raise InputError(
+                f"distributed.method = {distributed.method!r} makes parts in one process; for several, write them with"
+                " python -m jhgnn.partition and give distributed.parts"
+            )
+        if sampling.features == "host":
+            raise InputError(f"{named} keeps features on the devices; leave out sampling.features = 'host'")
+        if training.optimizer == "lamb":
+            raise InputError(
+                f"{named}: training.optimizer = 'lamb' scales by the norms of whole tables, which no device holds; use"
+                " adam, adamw or sgd"
+            )
+        for key, default in (("micro_batches", 1), ("memory_budget", 0)):
+            if getattr(training, key) != default:
+                raise InputError(f"{named} fetches the rows of a share at once; leave out training.{key}")
 
     def _check_processes(self) -> None:
         sampling, distributed = self.sampling, self.distributed

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from jhgnn.data.array_files import NPY_DAMAGE
+from jhgnn.distributed.assignment import Assignment
 from jhgnn.distributed.manifest import MANIFEST_FILE, PART_FILE, Manifest, part_folder, read_json, read_manifest
 from jhgnn.distributed.numbering import owners_of
 from jhgnn.distributed.writing import file_crc32
@@ -88,6 +89,27 @@ def check_partition(folder: str | Path) -> Manifest:
     return manifest
 
 
+def read_assignment(folder: str | Path) -> Assignment:
+    """The owner of every node, by its id before partitioning, from the ids that each part keeps; nothing else is read.
+
+    Raises:
+        InputError: parts are missing, damaged or of another partitioning, or two of them own the same node.
+    """
+    folder = Path(folder).expanduser()
+    manifest = read_manifest(folder)
+    parts = {name: np.full(count, -1, np.int32) for name, count in manifest.num_nodes.items()}
+    for number in range(manifest.num_parts):
+        own = _PartFolder(part_folder(folder, number), manifest, number, verify=True).original_ids()
+        for name, ids in own.items():
+            if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= len(parts[name])):
+                raise InputError(f"{folder}: part {number} keeps {name} {int(ids.max())} of {len(parts[name])}")
+            parts[name][ids] = number
+    for name, owners in parts.items():
+        if (owners < 0).any():
+            raise InputError(f"{folder}: no part owns {name} {int(np.argmin(owners))}; write the partition again")
+    return Assignment(manifest.num_parts, parts, manifest.method)
+
+
 class _PartFolder:
     """The files of one part, checked against its `part.json`, and that against `partition.json`."""
 
@@ -112,14 +134,21 @@ class _PartFolder:
             )
         self._arrays: Mapping[str, Any] = content["arrays"]
 
+    def original_ids(self) -> dict[str, np.ndarray]:
+        """Ids before partitioning, int32 `[owned]` by node type."""
+        counts = {name: len(self._manifest.owned(name, self._number)) for name in self._manifest.schema.node_types}
+        return {
+            name: self._array(f"type{number}_original_ids", np.int32, (count,))
+            for number, (name, count) in enumerate(counts.items())
+        }
+
     def part(self) -> Part:
         manifest = self._manifest
         types = manifest.schema.node_types
         edges = {relation: self._edges(number, relation) for number, relation in enumerate(manifest.schema.relations)}
-        original, halo, features = {}, {}, {}
+        original, halo, features = self.original_ids(), {}, {}
         for number, node_type in enumerate(types):
             count = len(manifest.owned(node_type, self._number))
-            original[node_type] = self._array(f"type{number}_original_ids", np.int32, (count,))
             own_halo = self._array(f"type{number}_halo", np.int32, (None,))
             self._check_ids(f"type{number}_halo", own_halo, 0, manifest.num_nodes[node_type])
             if len(own_halo):

@@ -19,4 +19,5 @@ class Classifier(nnx.Module):
         with stage("LC", part="classifier"):
             bias = self.linear.bias
             assert bias is not None
-            return dense_matmul(embeddings.astype(jnp.float32), self.linear.kernel[...]) + bias[...][None]
+            wide = embeddings.astype(jnp.promote_types(embeddings.dtype, jnp.float32))
+            return dense_matmul(wide, self.linear.kernel[...]) + bias[...][None]

@@ -20,6 +20,7 @@ from jhgnn.sampling.host import HostSampler
 SeedsOf = Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
 Gather = Callable[[SampledBlocks, np.ndarray, int], Any]
 Transfer = Callable[[Any], Any]
+Cut = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Loader:
         transfer: Transfer | None = None,
         num_shards: int | None = None,
         local_shards: range | None = None,
+        cut: Cut | None = None,
     ) -> None:
         """
         Args:
@@ -110,6 +112,7 @@ class Loader:
             transfer: called on a host thread with (blocks, gathered), such as `jax.device_put`; it must not block.
             num_shards: shards that the batch is cut into, one for each device, on a leading axis; None: it is not cut.
             local_shards: those that this process prepares; None: all of them.
+            cut: from the global batch, int32 `[batch_size]`, to its shards, `[num_shards, share]`; None: in its order.
 
         Raises:
             InputError: several seed types without `seeds_of`, a batch size that the shards do not divide, or shards out
@@ -123,7 +126,7 @@ class Loader:
             def seeds_of(ids: np.ndarray, _step: int) -> Mapping[str, np.ndarray]:
                 return {seed_type: ids}
 
-        if num_shards is not None and (num_shards < 1 or batches.batch_size % num_shards):
+        if num_shards is not None and (num_shards < 1 or (cut is None and batches.batch_size % num_shards)):
             raise InputError(f"batch_size {batches.batch_size} does not divide over {num_shards} devices")
         shards = range(num_shards or 1) if local_shards is None else local_shards
         if len(shards) == 0 or shards[0] < 0 or shards[-1] >= (num_shards or 1):
@@ -132,6 +135,7 @@ class Loader:
         self.prefetch = prefetch or Prefetch()
         self._seeds_of, self._gather, self._transfer = seeds_of, gather, transfer
         self._num_shards, self._shards = num_shards, shards
+        self._cut = cut or (lambda ids: ids.reshape(num_shards or 1, -1))
         self.wait_s = 0.0
 
     def iterate(self, start: Cursor | None = None, stop: Cursor | None = None) -> Iterator[Batch]:
@@ -208,7 +212,7 @@ class Loader:
         step = self.batches.global_step(cursor)
         own = ids
         if self._num_shards is not None:
-            own = ids.reshape(self._num_shards, -1)[self._shards.start : self._shards.stop]
+            own = self._cut(ids)[self._shards.start : self._shards.stop]
         # Annotations are for jhgnn.profile; without a trace they cost less than a microsecond.
         started = time.perf_counter()
         with jax.profiler.TraceAnnotation("SAMPLE"):
@@ -239,7 +243,7 @@ class Loader:
         """Blocks of a batch, and the bucket that holds them."""
         if self._num_shards is None:
             return self.sampler.sample(self._seeds_of(ids, step), self.batches.seed, step, self.buckets)
-        cut = ids.reshape(self._num_shards, -1)
+        cut = self._cut(ids)
         shards = [self._seeds_of(cut[shard], step) for shard in self._shards]
         elsewhere = [self._seeds_of(cut[shard], step) for shard in range(self._num_shards) if shard not in self._shards]
         if len(self.buckets.capacities) == 1:

@@ -51,7 +51,7 @@ class DeviceTables:
         """The embedding tables among a model's parameters, each with its part of their Optax state."""
 
         def alone(node_type: str) -> Any:
-            return _map_mirrors(lambda mirror: {node_type: tables_of(mirror)[node_type]}, opt_state)
+            return map_mirrors(lambda mirror: {node_type: tables_of(mirror)[node_type]}, opt_state)
 
         tables = tables_of(params)
         return cls(tables, {node_type: alone(node_type) for node_type in tables}, optimizer, valid)
@@ -63,7 +63,7 @@ class DeviceTables:
         def joined(mirror: Any, *own: Any) -> Any:
             return with_tables(mirror, {name: part[name] for name, part in zip(self.tables, own, strict=True)})
 
-        return with_tables(params, self.tables), _map_mirrors(joined, opt_state, *states)
+        return with_tables(params, self.tables), map_mirrors(joined, opt_state, *states)
 
     @property
     def node_types(self) -> Collection[str]:
@@ -100,13 +100,18 @@ class DeviceTables:
 
 def without_tables(opt_state: Any) -> Any:
     """An Optax state of all parameters without the parts of the embedding tables."""
-    return _map_mirrors(lambda mirror: with_tables(mirror, {}), opt_state)
+    return map_mirrors(lambda mirror: with_tables(mirror, {}), opt_state)
 
 
-def _map_mirrors(function: Any, opt_state: Any, *rest: Any) -> Any:
-    """Maps the parts of an Optax state that have the parameters' structure (dictionaries); counters are the first's."""
+def map_mirrors(function: Any, tree: Any, *rest: Any, others: Any = None) -> Any:
+    """Maps what mirrors the parameters in an Optax state, or a state of training, which are its dictionaries.
 
-    def mapped(node: Any, *others: Any) -> Any:
-        return function(node, *others) if isinstance(node, dict) else node
+    What is no dictionary, such as counters, stays the first tree's, or is what `others` makes of it.
+    """
 
-    return jax.tree.map(mapped, opt_state, *rest, is_leaf=lambda node: isinstance(node, dict))
+    def mapped(node: Any, *more: Any) -> Any:
+        if isinstance(node, dict):
+            return function(node, *more)
+        return node if others is None else others(node)
+
+    return jax.tree.map(mapped, tree, *rest, is_leaf=lambda node: isinstance(node, dict))

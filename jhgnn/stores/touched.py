@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jhgnn.ops.indexed_rows import summed_rows
+from jhgnn.stores.words import from_words, to_words
 
 
 class TouchedRows(NamedTuple):
@@ -30,17 +30,14 @@ def merge_devices(
     There is one collective for all tables. It takes `after`, a float32 scalar that another collective made, so that the
     two come in this order on every device. Processes whose collectives come in different orders fail.
     """
-    # As integers, whose bits nothing ever normalises.
-    parts = [jax.lax.bitcast_convert_type(after, jnp.int32).reshape(1)]
+    leaves = [after.reshape(1, 1)]
     for own in rows.values():
-        parts += [own.ids, jax.lax.bitcast_convert_type(own.gradients, jnp.int32).reshape(-1)]
-    borders = np.cumsum([len(part) for part in parts])[:-1]
-    gathered = jax.lax.all_gather(jnp.concatenate(parts), axis)
-    split = jnp.split(gathered, borders, axis=1)[1:]
+        leaves += [own.ids[None], own.gradients[None]]
+    gathered = jax.lax.all_gather(to_words(leaves), axis, tiled=True)
+    split = from_words(gathered, [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])[1:]
     merged = {}
     for position, (name, own) in enumerate(rows.items()):
-        ids, words = split[2 * position].reshape(-1), split[2 * position + 1]
-        gradients = jax.lax.bitcast_convert_type(words, jnp.float32).reshape(-1, own.gradients.shape[1])
+        ids, gradients = split[2 * position].reshape(-1), split[2 * position + 1].reshape(-1, own.gradients.shape[1])
         merged[name] = sum_repeated(TouchedRows(ids, gradients), num_nodes[name])
     return merged
 

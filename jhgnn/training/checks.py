@@ -22,6 +22,7 @@ def check(config: Config, model: type[Model]) -> None:
     _check_task(config, model)
     _check_sampling(config, model)
     _check_rows(config, model)
+    _check_parts(config, model)
 
 
 def _check_task(config: Config, model: type[Model]) -> None:
@@ -96,6 +97,27 @@ def _check_rows(config: Config, model: type[Model]) -> None:
     if rows == "needed" and not takes_fields(model):
         why = "its fusion averages over all targets" if model.fuses_over_targets else f"{name!r} is a control"
         raise InputError(f"training.rows = 'needed' is for 'rgcn' and 'rgat'; {why}: use 'all'")
+
+
+def _check_parts(config: Config, model: type[Model]) -> None:
+    distributed = config.distributed
+    key = "parts" if distributed.parts else "method"
+    if not getattr(distributed, key):
+        return
+    if config.task.name != "node_classification":
+        raise InputError(
+            f"distributed.{key} is for task.name = 'node_classification', whose targets have a home each; leave it out"
+        )
+    if model.over == "erased":
+        raise InputError(f"distributed.{key} cuts rows by node type; {config.model.name!r} erases types: leave it out")
+    if distributed.strategy == "leapgnn":
+        if model.fuses_over_targets:
+            raise InputError(
+                f"distributed.strategy = 'leapgnn' trains sub-batches apart, but {config.model.name!r} averages over"
+                " all targets of a batch; use 'owner'"
+            )
+        if config.sampling.evaluation != "layerwise":
+            raise InputError("distributed.strategy = 'leapgnn' needs sampling.evaluation = 'layerwise'")
 
 
 def takes_fields(model: type[Model]) -> bool:

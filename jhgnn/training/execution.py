@@ -287,6 +287,14 @@ class Programs(abc.ABC):
     def place(self, tree: Any) -> Any:
         """A state or parameters where the programs read them."""
 
+    def whole(self, tree: Any) -> Any:
+        """A state or parameters from the devices as this process keeps them, whole; all processes call it."""
+        return as_host(tree)
+
+    def shown(self, params: Params) -> Params:
+        """Parameters for whoever looks at them between epochs: on the devices, or whole where they are cut there."""
+        return params
+
     @abc.abstractmethod
     def feed(self, seed: int) -> "Feed":
         """The batches of training."""

@@ -45,7 +45,8 @@ class EpochResult:
         epoch: number, from 1.
         loss: mean over the epoch's examples, each before its update.
         scores: figures of the splits that were evaluated; none where the epoch was not.
-        params: the parameters after it, on the devices; the next update takes over their memory.
+        params: the parameters after it, on the devices; the next update takes over their memory. Of training on parts
+            they are whole, on the host.
         is_best: whether they are the best so far.
     """
 
@@ -185,7 +186,7 @@ class _Run:
                     self._save()
                     saved_at = time.monotonic()
         if self.progress.best_epoch == 0:  # nothing was evaluated yet; what a resumed run evaluates replaces it
-            self.best_params = _copy(as_host(self.state.params))
+            self.best_params = _copy(self.programs.whole(self.state.params))
         self._save()
         return Outcome(
             self.best_params,
@@ -259,7 +260,7 @@ class _Run:
         self.bar.update(progress.epoch, shown)
         if self.callbacks:
             is_best = self.progress.best_epoch == progress.epoch
-            result = EpochResult(progress.epoch, loss, found, self.state.params, is_best)
+            result = EpochResult(progress.epoch, loss, found, self.programs.shown(self.state.params), is_best)
             for callback in self.callbacks:  # each is called, whatever the others say
                 self.ended_by_callback |= bool(callback(result))
 
@@ -269,7 +270,7 @@ class _Run:
         progress = self.progress
         if value < progress.best_value or progress.best_epoch == 0 or not self.has_validation:
             self.progress = dataclasses.replace(progress, best_epoch=progress.epoch, best_value=value, waited=0)
-            self.best_params = _copy(as_host(self.state.params))
+            self.best_params = _copy(self.programs.whole(self.state.params))
         if self.metrics is not None:
             by_name = {f"{split}_{name}": x for split, named in self.latest.items() for name, x in named.items()}
             if "train_loss" not in by_name and not self.task.by_example:
@@ -287,7 +288,7 @@ class _Run:
             return
         if self.metrics is not None:
             self.metrics.flush()
-        state, best_params = as_host((self.state, self.best_params))
+        state, best_params = self.programs.whole(self.state), as_host(self.best_params)
         if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
             state, best_params = jax.tree.map(np.asarray, (state, best_params))
         self.store.save(state, best_params, self.progress)
@@ -300,4 +301,4 @@ class _Run:
 
 
 def _copy(params: Params) -> Params:
-    return jax.tree.map(jnp.copy, params)
+    return jax.tree.map(lambda leaf: jnp.copy(leaf) if isinstance(leaf, jax.Array) else np.copy(leaf), params)

@@ -88,9 +88,10 @@ class DeviceMesh:
         specs: Sequence[Specs],
         *,
         donate: tuple[int, ...] = (),
+        results: Specs = REPLICATED,
     ) -> Compiled:
         """Maps and compiles a function, as `lower` says."""
-        return compile_lowered(lambda: self.lower(function, arguments, specs, donate=donate))
+        return compile_lowered(lambda: self.lower(function, arguments, specs, donate=donate, results=results))
 
     def lower(
         self,
@@ -99,8 +100,9 @@ class DeviceMesh:
         specs: Sequence[Specs],
         *,
         donate: tuple[int, ...] = (),
+        results: Specs = REPLICATED,
     ) -> jax.stages.Lowered:
-        """Maps a function over the mesh and traces it; results are the same on all devices.
+        """Maps a function over the mesh and traces it.
 
         `jax.pmap` wraps the case of one axis, `jax.shard_map` that of two.
 
@@ -109,11 +111,13 @@ class DeviceMesh:
             arguments: arrays or their shapes as one process holds them.
             specs: of `REPLICATED` and `SHARDED`, one for each argument or its leaves.
             donate: numbers of the arguments whose memory the results take over.
+            results: specs of what it gives back: `REPLICATED` leaves are the same on all devices.
         """
         if self.relation_shards == 1:
             axes = tuple(jax.tree.map(_axis, each, is_leaf=_is_spec) for each in specs)
+            made = jax.tree.map(_axis, results, is_leaf=_is_spec)
             mapped = jax.pmap(
-                function, axis_name=DATA, in_axes=axes, out_axes=None, donate_argnums=donate, devices=self.devices
+                function, axis_name=DATA, in_axes=axes, out_axes=made, donate_argnums=donate, devices=self.devices
             )
             if jax.process_count() > 1:  # lowering places its arguments there, so it needs some
                 arguments = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
@@ -121,13 +125,15 @@ class DeviceMesh:
         by_leaf = tuple(_by_leaf(each, argument) for each, argument in zip(specs, arguments, strict=True))
 
         def on_one_device(*own: Any) -> Any:
-            return function(*jax.tree.map(lambda leaf, spec: leaf if spec == REPLICATED else leaf[0], own, by_leaf))
+            found = function(*jax.tree.map(lambda leaf, spec: leaf if spec == REPLICATED else leaf[0], own, by_leaf))
+            made = _by_leaf(results, found)
+            return jax.tree.map(lambda leaf, spec: leaf if spec == REPLICATED else leaf[None], found, made)
 
         def shaped(leaf: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
             shape = leaf.shape if spec == REPLICATED else (self.size, *leaf.shape[1:])
             return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=NamedSharding(self.mesh, spec))
 
-        mapped = jax.shard_map(on_one_device, mesh=self.mesh, in_specs=by_leaf, out_specs=REPLICATED, check_vma=False)
+        mapped = jax.shard_map(on_one_device, mesh=self.mesh, in_specs=by_leaf, out_specs=results, check_vma=False)
         return jax.jit(mapped, donate_argnums=donate).lower(*jax.tree.map(shaped, tuple(arguments), by_leaf))
 
 

@@ -3,16 +3,19 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from jhgnn.config import Config
+from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
+from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
@@ -29,27 +32,48 @@ from jhgnn.tasks.task import Scores
 from jhgnn.training.diagnosis import HINT, explain_loss
 from jhgnn.training.execution import Batch, Execution, Feed, Programs, as_host, num_bytes
 from jhgnn.training.layerwise import layerwise_rows
-from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, local
+from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
+from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Problem
 from jhgnn.training.programs import Compiled, compile_lowered
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled_choices import plan_sampling
 from jhgnn.training.sampled_feed import BatchSource, SampledFeed
 from jhgnn.training.sampled_rows import rows_of_samples
-from jhgnn.training.sampled_step import EvaluationProgram, Resident, SampledReader, Shard, seeds_by_type
+from jhgnn.training.sampled_step import CutReader, EvaluationProgram, Resident, SampledReader, Shard, seeds_by_type
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateProgram, UpdateReport
 
 PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
+PRESAMPLED_BATCHES = 4  # at least, where shares have homes and requests are learnt as well
+
+
+class Variant(NamedTuple):
+    """What one program is compiled for: a bucket of slots, and the rows that a device may ask another one for."""
+
+    bucket: int
+    requests: FrozenCounts = FrozenCounts(())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """What programs are compiled for: capacities of one part of a batch, and what stays on the devices."""
+    """What programs are compiled for: capacities of one part of a batch, and what stays on the devices.
+
+    Attributes:
+        variants: one for each program; those of a bucket stand together, and the last of all holds any batch.
+    """
 
     sampler: HostSampler
     buckets: Buckets
     resident: Resident
+    variants: tuple[Variant, ...]
+
+    def bucket(self, variant: int) -> int:
+        return self.variants[variant].bucket
+
+    def first(self, bucket: int) -> int:
+        """The first variant of a bucket."""
+        return next(index for index, each in enumerate(self.variants) if each.bucket == bucket)
 
 
 class Sampled(Execution):
@@ -57,6 +81,7 @@ class Sampled(Execution):
 
     Attributes:
         sampling: what is drawn, where, and which features are read.
+        parts: where rows live, where no device holds all of them.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -68,6 +93,7 @@ class Sampled(Execution):
         """
         super().__init__(problem)
         self.mesh = DeviceMesh(problem.config.distributed.devices)
+        self.parts = read_parts(problem.config, problem.graph, self.mesh)
         self.sampling = plan_sampling(problem)
         self.spec: GraphSpec = self.sampling.spec
         self.metapaths, self.choices, self.sgb_s = (
@@ -79,6 +105,8 @@ class Sampled(Execution):
 
     def _check_division(self) -> None:
         batch_size, parts = self.config.sampling.batch_size, self.config.training.micro_batches
+        if self.config.distributed.strategy == "owner":
+            return
         if batch_size % (self.mesh.size * parts):
             cut = f" of {parts} micro-batches" if parts > 1 else ""
             raise InputError(f"sampling.batch_size = {batch_size} does not divide over {self.mesh.size} devices{cut}")
@@ -90,7 +118,27 @@ class Sampled(Execution):
     @property
     def num_parts(self) -> int:
         """Parts that a batch is cut into, over all devices and micro-batches."""
-        return self.mesh.size * self.config.training.micro_batches
+        return self.mesh.size * self.shares.num_parts
+
+    @functools.cached_property
+    def shares(self) -> Shares:
+        """Which device trains which targets of a batch."""
+        strategy, batches = self.config.distributed.strategy, self.batches(self.config.run.seed)
+        places = None
+        if strategy != "data":
+            assert self.parts is not None
+            (target,) = self.task.targets
+            placement = self.parts.placement
+            places = placement.places(target, np.arange(len(placement.homes[target]), dtype=np.int32))
+        order = batches.order(0)
+        return plan_shares(
+            strategy,
+            self.mesh.size,
+            batches.batch_size,
+            (batches.batch(order, step) for step in range(batches.steps_per_epoch)),
+            places,
+            self.config.training.micro_batches,
+        )
 
     def batches(self, seed: int) -> EpochBatches:
         return EpochBatches(self.task.training_examples(), self.config.sampling.batch_size, seed)
@@ -130,7 +178,11 @@ class Sampled(Execution):
     def describe(self) -> list[str]:
         side, features = self.sampling.side, self.sampling.features_on_device
         where = "on the device" if features[0] else "on the host"
-        return [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
+        lines = [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
+        if self.parts is not None:
+            method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
+            lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
+        return lines
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -148,30 +200,87 @@ class Sampled(Execution):
         sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
         buckets = presampled(sampler, config.run.seed, self._presampled_seeds(), quantiles=(1.0,))
         on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
+        features, homes = dict(sampling.features.tables if on_device else {}), {}
+        variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
+        if self.parts is not None:
+            features = self.parts.cut_features(features)
+            homes = {name: self.parts.placement.homes[name] for name in [*features, *tables_of(self.abstract_params)]}
+            variants = self._cut_variants(sampler, buckets)
         resident = Resident(
             task=self._task_data,
-            features=DeviceRows(sampling.features.tables if on_device else {}),
+            features=DeviceRows(features),
             edges=device_edges(sampling.sampled, sampling.plan) if samples else {},
             facts=dict(sampling.facts) if samples else {},
+            homes=homes,
         )
-        return Layout(sampler, buckets, resident)
+        return Layout(sampler, buckets, resident, variants)
+
+    def _cut_variants(self, sampler: HostSampler, buckets: Buckets) -> tuple[Variant, ...]:
+        """Learns how many rows devices ask each other for; the last variant of each bucket suffices for any batch."""
+        assert self.parts is not None
+        shape = (self.mesh.size, self.shares.num_parts, -1)
+        seeds = (
+            [[self.seeds_of(own, self.config.run.seed, step) for own in parts] for parts in shares.reshape(shape)]
+            for step, shares in enumerate(self._presampled_shares())
+        )
+        learnt = self.parts.learnt_requests(sampler, buckets, seeds, self.config.run.seed)
+        found: list[Variant] = []
+        for bucket, capacities in enumerate(buckets.capacities):
+            slots = {name: count * self.shares.num_parts for name, count in capacities[-1].items}
+            most = self.parts.most_requests(slots)
+            fewer = FrozenCounts.of({name: min(count, most.get(name)) for name, count in learnt.items})
+            found += [Variant(bucket, fewer), Variant(bucket, most)] if bucket == 0 else [Variant(bucket, most)]
+        return tuple(dict.fromkeys(found))
+
+    def _presampled_shares(self) -> Iterator[np.ndarray]:
+        """The first batches by part, int32 `[parts, size]`; full ones, while there are any."""
+        batches = self.batches(self.config.run.seed)
+        order = batches.order(0)
+        count = max(1, min(batches.steps_per_epoch, PRESAMPLED_DRAWS // self.num_parts))
+        if self.parts is not None:
+            count = max(count, min(batches.steps_per_epoch, PRESAMPLED_BATCHES))
+        for step in range(count):
+            yield self.shares.cut(batches.batch(order, step)).reshape(self.num_parts, -1)
 
     def _presampled_seeds(self) -> Iterator[Mapping[str, np.ndarray]]:
-        """Seeds of the shares of the first epoch's first batches."""
-        seed, parts = self.config.run.seed, self.num_parts
-        batches = self.batches(seed)
-        order = batches.order(0)
-        for step in range(max(1, min(batches.steps_per_epoch, PRESAMPLED_DRAWS // parts))):
-            for share in batches.batch(order, step).reshape(parts, -1):
-                yield self.seeds_of(share, seed, step)
+        """Seeds of shares of the first batches."""
+        for step, shares in enumerate(self._presampled_shares()):
+            for share in shares:
+                yield self.seeds_of(share, self.config.run.seed, step)
 
     @property
     def num_buckets(self) -> int:
-        return len(self.layout.buckets.capacities)
+        return len(self.layout.variants)
 
     def reader(self, bucket: int) -> SampledReader:
-        """Reads batches whose arrays have this bucket's capacities."""
-        return SampledReader(self.task, self.sampling, self.layout.buckets.capacities[bucket])
+        """What reads a batch in a program; `bucket` is that of the layout's variants."""
+        variant = self.layout.variants[bucket]
+        capacities = self.layout.buckets.capacities[variant.bucket]
+        if self.parts is None:
+            return SampledReader(self.task, self.sampling, capacities)
+        return CutReader(self.task, self.sampling, capacities, variant.requests, self.mesh.size)
+
+    @property
+    def state_specs(self) -> Specs:
+        specs = super().state_specs
+        return specs if self.parts is None else self.parts.specs(self.abstract_state)
+
+    @property
+    def params_specs(self) -> Specs:
+        """How each parameter is cut over the mesh."""
+        return REPLICATED if self.parts is None else self.parts.specs(self.abstract_params)
+
+    @property
+    def resident_specs(self) -> Specs:
+        """How what stays on the devices is cut."""
+        if self.parts is None:
+            return REPLICATED
+        same, cut = cast(Any, REPLICATED), cast(Any, SHARDED)
+        return Resident(same, DeviceRows(cut), same, same, same)
+
+    def placed(self, tree: Any) -> Any:
+        """Shapes of a state or parameters, as programs take them."""
+        return tree if self.parts is None else self.parts.abstract(tree)
 
     @property
     def common_layers(self) -> int:
@@ -188,6 +297,7 @@ class Sampled(Execution):
             self.steps_per_epoch,
             self.common_layers,
             num_devices=self.mesh.size if num_devices is None else num_devices,
+            ring=self.config.distributed.strategy == "leapgnn",
         )
 
     def evaluation_program(self, bucket: int = 0) -> EvaluationProgram:
@@ -199,20 +309,31 @@ class Sampled(Execution):
 
     def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
         votes = jax.ShapeDtypeStruct((len(self.mesh.local_shards), 2), jnp.float32)
-        arguments = (self.abstract_state, self._abstract_resident, self.abstract_shard(bucket), votes)
-        specs = (self.state_specs, REPLICATED, SHARDED, SHARDED)
-        return self.mesh.lower(self.update_program(bucket), arguments, specs, donate=(0,))
+        shard = self.abstract_shard(self.layout.bucket(bucket))
+        arguments = (self.placed(self.abstract_state), self._abstract_resident, shard, votes)
+        specs = (self.state_specs, self.resident_specs, SHARDED, SHARDED)
+        results = REPLICATED if self.parts is None else (self.state_specs, REPLICATED)
+        return self.mesh.lower(self.update_program(bucket), arguments, specs, donate=(0,), results=results)
 
     def lower_evaluation(self, bucket: int = 0) -> jax.stages.Lowered:
-        arguments = (self.abstract_params, self._abstract_resident, self.abstract_shard(bucket))
-        return self.mesh.lower(self.evaluation_program(bucket), arguments, (REPLICATED, REPLICATED, SHARDED))
+        shard = self.abstract_shard(self.layout.bucket(bucket))
+        arguments = (self.placed(self.abstract_params), self._abstract_resident, shard)
+        specs = (self.params_specs, self.resident_specs, SHARDED)
+        return self.mesh.lower(self.evaluation_program(bucket), arguments, specs)
 
     def lower_inference(self) -> jax.stages.Lowered:
-        """Traces a batch's counts; for a task whose figures need the rows of all nodes, its loss without dropout."""
+        """Traces a batch's counts; for a task whose figures need the rows of all nodes, its loss without dropout.
+
+        Raises:
+            InputError: the strategy is `leapgnn`, whose models compute gradients as they move.
+        """
+        if self.config.distributed.strategy == "leapgnn":
+            raise InputError("distributed.strategy = 'leapgnn' has no inference to profile; use 'owner' or 'data'")
         if self.task.by_example:
             return self.lower_evaluation()
-        arguments = (self.abstract_params, self._abstract_resident, self.abstract_shard())
-        return self.mesh.lower(self.update_program().inference, arguments, (REPLICATED, REPLICATED, SHARDED))
+        arguments = (self.placed(self.abstract_params), self._abstract_resident, self.abstract_shard())
+        specs = (self.params_specs, self.resident_specs, SHARDED)
+        return self.mesh.lower(self.update_program().inference, arguments, specs)
 
     @property
     def batches_ahead(self) -> int:
@@ -241,9 +362,9 @@ class Sampled(Execution):
 
     def abstract_shard(self, bucket: int = 0, num_shards: int | None = None) -> Shard:
         """Shapes and dtypes of a batch, with an axis over this process's devices, and one over parts if several."""
-        sampling, parts = self.sampling, self.config.training.micro_batches
+        sampling, parts = self.sampling, self.shares.num_parts
         shards = len(self.mesh.local_shards) if num_shards is None else num_shards
-        share = self.config.sampling.batch_size // self.num_parts
+        share = self.shares.size
         batch_ids = None
         if sampling.facts and sampling.side[0] == "device":
             batch_ids = jax.ShapeDtypeStruct((shards, self.config.sampling.batch_size), jnp.int32)
@@ -299,18 +420,32 @@ class Sampled(Execution):
             self.config.sampling,
             self.layout.sampler,
             self.layout.buckets,
-            self.config.training.micro_batches,
+            self.shares,
             self.seeds_of,
             self.features_of,
         )
 
     def resident_bytes(self) -> int:
-        params_bytes = num_bytes(self.abstract_params)
+        params_bytes = self._device_bytes(self.placed(self.abstract_params), self.params_specs)
         share = num_bytes(self.abstract_shard(0, 1))
         sampling, ahead = self.config.sampling, 0
         if self.sampling.side[0] == "host" and sampling.prefetch_threads:
             ahead = min(sampling.prefetch_depth * share, int(sampling.prefetch_memory_gib * 2**30))
-        return num_bytes((self.layout.resident, self.abstract_state)) + params_bytes + share + ahead
+        state_bytes = self._device_bytes(self.placed(self.abstract_state), self.state_specs)
+        kept_bytes = self._device_bytes(self.layout.resident, self.resident_specs)
+        return kept_bytes + state_bytes + params_bytes + share + ahead
+
+    def _device_bytes(self, tree: Any, specs: Specs) -> int:
+        """Of a tree on one device, from its arrays or their shapes on this process's devices."""
+        if self.parts is None:
+            return num_bytes(tree)
+        cut = jax.tree.map(
+            lambda spec, part: num_bytes(part) // (1 if spec == REPLICATED else len(self.mesh.local_shards)),
+            specs,
+            tree,
+            is_leaf=lambda node: isinstance(node, PartitionSpec),
+        )
+        return sum(jax.tree.leaves(cut))
 
     def with_training(self, **changes: Any) -> "Sampled":
         other = super().with_training(**changes)
@@ -337,11 +472,21 @@ class SampledPrograms(Programs):
     def __init__(self, execution: "Sampled", steps: Sequence[Compiled], evaluations: Sequence[Compiled]) -> None:
         super().__init__(execution, steps, evaluations)
         self.mesh = execution.mesh
-        self.resident = self.mesh.place(execution.layout.resident, REPLICATED)
+        self.resident = self.mesh.place(execution.layout.resident, execution.resident_specs)
         self.overflows = 0
 
     def place(self, tree: Any) -> Any:
-        return self.mesh.place(tree, REPLICATED)
+        parts = self.execution.parts
+        if parts is None:
+            return self.mesh.place(tree, REPLICATED)
+        return self.mesh.place(parts.cut(tree), parts.specs(tree))
+
+    def whole(self, tree: Any) -> Any:
+        parts = self.execution.parts
+        return super().whole(tree) if parts is None else parts.whole(tree)
+
+    def shown(self, params: Params) -> Params:
+        return params if self.execution.parts is None else self.whole(params)
 
     def feed(self, seed: int) -> "SampledFeed":
         return SampledFeed(self.execution.source, self.execution.batches(seed))
@@ -349,12 +494,23 @@ class SampledPrograms(Programs):
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
         """A batch that overflows on a device leaves the state alone and runs again in a bigger bucket."""
         shard, votes = batch.arguments
-        for bucket in range(batch.bucket, len(self.steps)):
-            state, report = self.steps[bucket](state, self.resident, shard, votes)
-            if shard.blocks is not None or not bool(local(report.overflowed)):
-                self.overflows += int(bucket > 0)
+        for number in self._variants(batch):
+            state, report = self.steps[number](state, self.resident, shard, votes)
+            if not self._may_overflow(shard) or not bool(local(report.overflowed)):
+                self.overflows += int(number > 0)
                 return state, report
         raise RuntimeError("a batch overflowed the bucket that holds any batch")
+
+    def _variants(self, batch: Batch) -> Iterator[int]:
+        """Programs for a batch, one after the other until one holds it: blocks that the host sampled fit one bucket."""
+        layout, (shard, _) = self.execution.layout, batch.arguments
+        first = layout.first(batch.bucket)
+        for number in range(first, len(self.steps)):
+            if shard.blocks is None or layout.bucket(number) == batch.bucket:
+                yield number
+
+    def _may_overflow(self, shard: Shard) -> bool:
+        return shard.blocks is None or self.execution.parts is not None
 
     def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
         """See `Programs`: over sampled neighbours, or over all of them, as `sampling.evaluation` says."""
@@ -363,7 +519,7 @@ class SampledPrograms(Programs):
             split: execution.evaluation_batches(split, seed) for split in splits if split in execution.task.splits
         }
         if execution.layerwise:
-            own = as_host(params)
+            own = self.whole(params)
             ids = {split: each.seeds for split, each in batches.items() if each is not None}
             return (
                 execution.task.scores_of_rows(execution.structure, own, execution.rows(own, seed), ids) if ids else {}
@@ -380,9 +536,9 @@ class SampledPrograms(Programs):
 
     def _count(self, params: Params, batch: Batch) -> Any:
         shard, _ = batch.arguments
-        for bucket in range(batch.bucket, len(self.evaluations)):
-            counts, overflowed = self.evaluations[bucket](params, self.resident, shard)
-            if shard.blocks is not None or not int(local(overflowed)):
+        for number in self._variants(batch):
+            counts, overflowed = self.evaluations[number](params, self.resident, shard)
+            if not self._may_overflow(shard) or not int(local(overflowed)):
                 return counts
         raise RuntimeError("a batch overflowed the bucket that holds any batch")
 
@@ -391,6 +547,8 @@ class SampledPrograms(Programs):
 
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
         """See `Programs`: this process's shares are run one by one, without what devices exchange within a layer."""
+        if self.execution.parts is not None:  # a share alone has not the rows of other devices
+            return f"{where}; {HINT}"
         if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
             return f"{where}; {HINT}"
         execution, (shard, _) = self.execution, batch.arguments
@@ -415,7 +573,7 @@ class SampledPrograms(Programs):
         """The shares of this process's devices, one by one, or their micro-batches."""
         for number in range(len(jax.tree.leaves(shard)[0].addressable_shards)):
             own = jax.tree.map(lambda leaf, number=number: leaf.addressable_data(number)[0], shard)
-            count = self.execution.config.training.micro_batches
+            count = self.execution.shares.num_parts
             if count == 1:
                 yield own
                 continue

@@ -350,6 +350,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
 
 
 def _choose_feature_side(config: Config, features: HostRows, side: Side) -> tuple[bool, str]:
+    if config.distributed.parts or config.distributed.method:
+        return True, "cut over the devices by parts"
     if config.sampling.features != "auto":
         return config.sampling.features == "device", "named by sampling.features"
     if side == "device":

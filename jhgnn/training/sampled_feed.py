@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jhgnn.config import SamplingConfig
+from jhgnn.distributed.shares import Shares
 from jhgnn.graph.sampled import SampledBlocks
 from jhgnn.graph.semantic_graph import Csr
 from jhgnn.sampling.capacities import Buckets, padding_waste
@@ -30,7 +31,7 @@ class BatchSource:
         mesh: the devices that share a batch.
         sampling, settings: what is drawn, and the recipe's section `sampling`.
         sampler, buckets: the host's sampler, and capacities of one part of a batch.
-        micro_batches: parts of each device's share.
+        shares: how a batch is cut.
         seeds_of: (examples, seed, step) -> their seeds by type.
         features_of: blocks -> rows of the input frontier, on the host.
     """
@@ -40,7 +41,7 @@ class BatchSource:
     settings: SamplingConfig
     sampler: HostSampler
     buckets: Buckets
-    micro_batches: int
+    shares: Shares
     seeds_of: Callable[[np.ndarray, int, int], Mapping[str, np.ndarray]]
     features_of: Callable[[SampledBlocks], dict[str, Any]]
 
@@ -70,7 +71,7 @@ class SampledFeed(Feed):
             if draw.name in sampling.facts
         }
         self._entries = HostEntries(sampling.plan, edges, sampling.facts) if sampling.facts else None
-        parts = source.micro_batches
+        parts = source.shares.num_parts
         self._shards = range(parts * mesh.local_shards.start, parts * mesh.local_shards.stop)
         self._loader = Loader(
             source.sampler,
@@ -84,7 +85,12 @@ class SampledFeed(Feed):
             transfer=self._transfer,
             num_shards=mesh.size * parts,
             local_shards=self._shards,
+            cut=self._cut,
         )
+
+    def _cut(self, ids: np.ndarray) -> np.ndarray:
+        """Parts of all places' shares, one after the other."""
+        return self._source.shares.cut(ids).reshape(-1, self._source.shares.size)
 
     @property
     def wait_s(self) -> float:
@@ -119,14 +125,14 @@ class SampledFeed(Feed):
         if self._entries is not None:
             blocks = self._entries.annotated(blocks, ids, self._batches.seed, step)
         features = {} if source.sampling.features_on_device[0] else source.features_of(blocks)
-        cut = ids.reshape(source.mesh.size * source.micro_batches, -1)
-        return blocks, cut[self._shards.start : self._shards.stop], features, padding_waste(blocks)
+        own = self._cut(ids)[self._shards.start : self._shards.stop]
+        return blocks, own, features, padding_waste(blocks)
 
     def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[Any, Any]:
         _, (blocks, ids, features, waste) = prepared
         if self._source.sampling.compressed:
             blocks = with_edges(blocks)
-        shard, parts = Shard(ids, blocks, features), self._source.micro_batches
+        shard, parts = Shard(ids, blocks, features), self._source.shares.num_parts
         if parts > 1:
             shard = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]), shard)
         shard = self._source.mesh.place(shard, SHARDED)
@@ -139,7 +145,7 @@ class SampledFeed(Feed):
             if epoch != cursor.epoch:
                 epoch, order = cursor.epoch, batches.order(cursor.epoch)
             whole = batches.batch(order, cursor.step)
-            own = whole.reshape(mesh.size, -1)[mesh.local_shards.start : mesh.local_shards.stop]
+            own = source.shares.cut(whole).reshape(mesh.size, -1)[mesh.local_shards.start : mesh.local_shards.stop]
             draw = np.array([batches.seed, batches.global_step(cursor)], np.uint32)
             left = np.tile(whole, (len(own), 1)) if source.sampling.facts else None
             shard = mesh.place(Shard(own, None, {}, np.tile(draw, (len(own), 1)), left), SHARDED)

@@ -6,7 +6,7 @@ for which the program samples itself.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
+from jhgnn.graph.sampled import FrozenCounts, SampledBlocks
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import ModelInputs, SampledInputs
 from jhgnn.nn.recompute import recomputing, without_gradient
@@ -25,12 +26,14 @@ from jhgnn.sampling.device import sample_on_device
 from jhgnn.sampling.entries import EdgeFacts, annotated_on_device
 from jhgnn.sampling.plan import Capacities
 from jhgnn.stores.device import DeviceRows
+from jhgnn.stores.sharded import ShardedRows
+from jhgnn.stores.touched import take
 from jhgnn.tasks.task import Request, Task
 from jhgnn.training.mesh import DATA
-from jhgnn.training.micro_batches import CommonFusion, common_sums
+from jhgnn.training.micro_batches import CommonFusion, Touched, common_sums
 from jhgnn.training.sampled_choices import Sampling
 from jhgnn.training.state import Params
-from jhgnn.training.update import over_devices
+from jhgnn.training.update import Read, over_devices, read_from_tables, touched_rows
 
 Array = Any
 
@@ -45,12 +48,15 @@ class Resident:
         features: those of all nodes, where programs gather them; else none.
         edges: in-edges by relation, where programs sample; else none.
         facts: what edges stand for, by draw, where programs sample and some edges are left out or weighted; else none.
+        homes: of each node by type, where rows are cut over the devices; see `Placement.homes`. `features` are then
+            this device's.
     """
 
     task: Any
     features: DeviceRows
     edges: Mapping[str, Any]
     facts: Mapping[str, EdgeFacts]
+    homes: Mapping[str, Array] = dataclasses.field(default_factory=dict)
 
 
 @jax.tree_util.register_dataclass
@@ -95,10 +101,13 @@ def seeds_by_type(requests: Sequence[Request], sampling: Sampling) -> dict[str, 
 class SampledReader:
     """A `Reader` of sampled blocks, which it draws first where the batch holds examples alone."""
 
+    cut: ClassVar[bool] = False
+
     def __init__(self, task: Task, sampling: Sampling, capacities: Capacities) -> None:
         self.task, self.sampling, self.capacities = task, sampling, capacities
 
-    def inputs(self, resident: Resident, batch: Shard) -> SampledInputs:
+    def blocks(self, resident: Resident, batch: Shard) -> SampledBlocks:
+        """The batch's blocks, or those that are drawn for its examples."""
         sampling, blocks = self.sampling, batch.blocks
         if blocks is None:
             assert batch.draw is not None
@@ -110,6 +119,10 @@ class SampledReader:
                     by_draw = {draw.name: resident.edges[str(draw.steps[0])] for draw in sampling.plan.draws}
                     left = batch.ids if batch.batch_ids is None else batch.batch_ids
                     blocks = annotated_on_device(sampling.plan, blocks, by_draw, resident.facts, left, seed, step)
+        return blocks
+
+    def inputs(self, resident: Resident, batch: Shard) -> SampledInputs:
+        sampling, blocks = self.sampling, self.blocks(resident, batch)
         features = dict(batch.features)
         with stage("LOAD"):
             for node_type in resident.features.node_types:
@@ -128,6 +141,12 @@ class SampledReader:
         assert isinstance(inputs, SampledInputs)
         met = {name: bool(inputs.offsets) or name in inputs.blocks.nodes for name in tables_of(params)}
         return {name: inputs.ids(name) if met[name] else jnp.zeros(0, jnp.int32) for name in met}
+
+    def read(self, params: Params, resident: Resident, batch: Shard) -> Read:
+        return read_from_tables(self, params, resident, batch)
+
+    def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
+        return touched_rows(read, gradients)
 
     def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
         """See `Reader`: rows asked for stand first, in the order of the requests."""
@@ -155,6 +174,108 @@ class SampledReader:
         return (batch.ids, batch.blocks, dict(batch.features)), lambda own: dataclasses.replace(
             batch, ids=own[0], blocks=own[1], features=own[2]
         )
+
+
+def distinct_ids(ids: jax.Array, num_nodes: int) -> tuple[jax.Array, jax.Array]:
+    """Each id once, ascending, int32 `[min(n, num_nodes)]` padded with -1, and where each of `ids` stands there.
+
+    `ids` are int32 `[n]`, -1 for none, whose position is 0. Marks over all nodes instead of a sort.
+    """
+    room = min(len(ids), num_nodes)
+    met = jnp.zeros(num_nodes, bool).at[jnp.where(ids >= 0, ids, num_nodes)].set(True, mode="drop")
+    rank = jnp.cumsum(met, dtype=jnp.int32) - 1
+    found = (
+        jnp.full(room, -1, jnp.int32)
+        .at[jnp.where(met, rank, room)]
+        .set(jnp.arange(num_nodes, dtype=jnp.int32), mode="drop")
+    )
+    return found, jnp.where(ids >= 0, take(rank, ids), 0)
+
+
+class CutReader(SampledReader):
+    """Reads sampled blocks whose rows, of features and embeddings, are fetched from the devices that keep them.
+
+    Attributes:
+        requests: rows of each type that one device may ask another one for; more are an overflow.
+        num_places: of the axis `data`.
+    """
+
+    cut: ClassVar[bool] = True
+
+    def __init__(
+        self, task: Task, sampling: Sampling, capacities: Capacities, requests: FrozenCounts, num_places: int
+    ) -> None:
+        super().__init__(task, sampling, capacities)
+        self.requests, self.num_places = requests, num_places
+
+    def store(self, params: Params, resident: Resident) -> ShardedRows:
+        """All rows of this device."""
+        tables = {**resident.features.tables, **tables_of(params)}
+        return ShardedRows(tables, resident.homes, self.requests, self.num_places, DATA)
+
+    def read(self, params: Params, resident: Resident, batch: Shard) -> Read:
+        blocks, store = self.blocks(resident, batch), self.store(params, resident)
+        ids = {name: blocks.nodes.get(name, jnp.zeros(0, jnp.int32)) for name in store.tables}
+        with stage("LOAD"):
+            fetched = store.fetch(ids)
+        blocks = dataclasses.replace(blocks, overflowed=blocks.overflowed | fetched.overflowed)
+        features = {name: fetched.rows[name] for name in resident.features.node_types if name in blocks.nodes}
+        inputs = SampledInputs(features, blocks, self.sampling.endpoints, self.sampling.offsets, self.sampling.stacks)
+        learnt = tables_of(params)
+        return Read(
+            inputs,
+            {name: ids[name] for name in learnt},
+            {name: fetched.rows[name] for name in learnt},
+            {name: fetched.routes[name] for name in learnt},
+        )
+
+    def gathered(self, params: Params, resident: Resident, batch: Shard) -> tuple[Read, Any, Any]:
+        """The rows of all parts of a share, fetched once; the parts; and what reads a part from rows of embeddings.
+
+        That takes (rows, part) and gives inputs, the part's rows, and the part as a share of its own.
+        """
+        if batch.blocks is None:
+            ids: Any = batch.ids.reshape(self.num_places, -1)
+            blocks = jax.lax.map(lambda own: self.blocks(resident, dataclasses.replace(batch, ids=own)), ids)
+        else:
+            ids, blocks = batch.ids, batch.blocks
+        store = self.store(params, resident)
+        distinct, positions = {}, {}
+        for name in store.tables:
+            if name not in blocks.nodes:
+                distinct[name] = jnp.zeros(0, jnp.int32)
+                continue
+            nodes, num_nodes = blocks.nodes[name], resident.homes[name].shape[0]
+            distinct[name], places = distinct_ids(nodes.reshape(-1), num_nodes)
+            positions[name] = places.reshape(nodes.shape)
+        with stage("LOAD"):
+            fetched = store.fetch(distinct)
+        blocks = dataclasses.replace(blocks, overflowed=blocks.overflowed | fetched.overflowed)
+        learnt = tables_of(params)
+        rows, routes = ({name: each[name] for name in learnt} for each in (fetched.rows, fetched.routes))
+
+        def read_of(rows: Mapping[str, jax.Array], part: Any) -> tuple[SampledInputs, dict[str, jax.Array], Shard]:
+            own_ids, own_blocks, own_positions = part
+            features = {
+                name: jax.tree.map(lambda leaf, at=at: take(leaf, at), fetched.rows[name])
+                for name, at in own_positions.items()
+                if name in resident.features.node_types
+            }
+            inputs = SampledInputs(
+                features, own_blocks, self.sampling.endpoints, self.sampling.offsets, self.sampling.stacks
+            )
+            tables = {
+                name: take(table, own_positions[name]) if name in own_positions else table
+                for name, table in rows.items()
+            }
+            return inputs, tables, Shard(own_ids, own_blocks, {})
+
+        read: Any = Read(None, {name: distinct[name] for name in learnt}, rows, routes)  # type: ignore[arg-type]
+        return read, (ids, blocks, positions), read_of
+
+    def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
+        with stage("SYNC"):
+            return self.store(params, resident).give_back(read.routes, gradients)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -199,10 +320,9 @@ class EvaluationProgram:
         every = jax.lax.map(lambda part: self._counts(params, resident, batch_of(part), reduce), parts)
         return jax.tree.map(lambda leaf: leaf.astype(jnp.float32).sum(axis=0), every)
 
-    def _rows_read(self, params: Params, resident: Resident, batch: Shard) -> tuple[SampledInputs, Any]:
-        inputs = self.reader.inputs(resident, batch)
-        ids, tables = self.reader.touched(params, inputs), DeviceRows(tables_of(params))
-        return inputs, {name: tables.gather(name, ids[name]) for name in tables.node_types}
+    def _rows_read(self, params: Params, resident: Resident, batch: Shard) -> tuple[Any, Any]:
+        read = self.reader.read(params, resident, batch)
+        return read.inputs, read.rows
 
     def _counts(self, params: Params, resident: Resident, batch: Shard, reduce: Reduce) -> Any:
         inputs, rows = self._rows_read(params, resident, batch)

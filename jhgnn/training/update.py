@@ -7,7 +7,7 @@ then divided by the number of examples of the whole batch. It knows neither task
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from jhgnn.training.micro_batches import (
     sums_with_common_fusion,
 )
 from jhgnn.training.optimizer import apply_gradients, clipped, make_optimizer
+from jhgnn.training.ring import sums_of_ring
 from jhgnn.training.state import Params, TrainState, dropout_seed
 
 
@@ -51,11 +52,25 @@ class UpdateReport(NamedTuple):
     votes: jax.Array  # float32 [2]: devices whose processes want to save and to stop; the same on all of them
 
 
+class Read(NamedTuple):
+    """What a share reads: the model's inputs, ids of the rows of each embedding table, and those rows; see `Reader`."""
+
+    inputs: ModelInputs
+    ids: dict[str, jax.Array]
+    rows: dict[str, jax.Array]
+    routes: Any = None  # of rows that other devices keep
+
+
 class Reader(Protocol):
     """What the model and the task read of a batch.
 
     `resident` is what stays on the device, with `Task.resident` as its attribute `task`; `batch` is what comes.
+
+    Attributes:
+        cut: whether each device keeps a part of the rows, and updates those alone.
     """
+
+    cut: ClassVar[bool]
 
     def inputs(self, resident: Any, batch: Any) -> ModelInputs:
         """What the model reads."""
@@ -63,6 +78,14 @@ class Reader(Protocol):
 
     def touched(self, params: Params, inputs: ModelInputs) -> dict[str, jax.Array]:
         """Ids of the rows that the inputs read of each embedding table, -1 for padding; empty for whole tables."""
+        ...
+
+    def read(self, params: Params, resident: Any, batch: Any) -> Read:
+        """Inputs and rows of embedding tables at once, for programs that share a batch."""
+        ...
+
+    def give_back(self, params: Params, resident: Any, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
+        """The gradients of the rows read, by the tables' rows on whoever updates them."""
         ...
 
     def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
@@ -98,6 +121,7 @@ class UpdateProgram:
         common_layers: layers whose fusion runs over all targets of a batch at once (HAN's); 0 where there are none.
         num_devices: devices that share a batch over the mapped axis `data`; 0 where the program is not mapped.
         count: examples of every batch, where no batch has padding; else None.
+        ring: a share comes in parts, over which models move from device to device.
     """
 
     structure: nnx.GraphDef
@@ -108,6 +132,7 @@ class UpdateProgram:
     common_layers: int = 0
     num_devices: int = 0
     count: int | None = None
+    ring: bool = False
 
     def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
         """One update; mapped over devices, each with its share of the batch, all of them make the same state."""
@@ -116,10 +141,14 @@ class UpdateProgram:
         sizes = {name: table.shape[0] for name, table in tables_of(state.params).items()}
         own, rows = self._sums(state, resident, batch)
         with stage("SYNC"):
-            # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes.
-            vector, unravel = ravel_pytree((own, votes))
-            (summed, loss, count, overflows), votes = unravel(jax.lax.psum(vector, DATA))
-            if self.num_devices > 1 and rows:
+            # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes; of
+            # tables that are cut the squares, so that all devices know the norm. It waits for those gradients.
+            squares = [jnp.vdot(each.gradients, each.gradients) for each in rows.values()] if self.reader.cut else []
+            vector, unravel = ravel_pytree((own, votes, squares))
+            (summed, loss, count, overflows), votes, squares = unravel(jax.lax.psum(vector, DATA))
+            if self.reader.cut:
+                pass  # their owners have summed them
+            elif self.num_devices > 1 and rows:
                 rows = merge_devices(rows, sizes, DATA, after=count)
             elif self.training.micro_batches > 1 or self.task.repeats:
                 rows = {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
@@ -127,7 +156,9 @@ class UpdateProgram:
             scale = 1.0 / jnp.maximum(count, 1.0)
             gradients = with_tables(summed, {name: each.gradients for name, each in rows.items()})
             gradients = jax.tree.map(lambda gradient: gradient * scale, gradients)
-            norm = optax.tree.norm(gradients)
+            norm = optax.tree.norm(with_tables(gradients, {}) if self.reader.cut else gradients)
+            if squares:
+                norm = jnp.sqrt(norm**2 + scale**2 * sum(squares))
             loss, overflowed = loss * scale, overflows > 0
             finite = jnp.isfinite(loss) & jnp.isfinite(norm)
             optimizer, valid = make_optimizer(self.training, self.steps_per_epoch), finite & ~overflowed
@@ -171,12 +202,11 @@ class UpdateProgram:
 
     def inference(self, params: Params, resident: Any, batch: Any) -> jax.Array:
         """The summed loss of a batch without dropout and without a gradient, on all devices; for the profiler."""
-        inputs = self.reader.inputs(resident, batch)
-        ids, tables = self.reader.touched(params, inputs), DeviceRows(tables_of(params))
-        rows = {name: tables.gather(name, ids[name]) for name in tables.node_types}
+        read = self.reader.read(params, resident, batch)
         zero = jnp.zeros((), jnp.uint32)
         state = TrainState(zero, zero, params, ())
-        total = self.loss(with_tables(params, rows), state, inputs, resident, batch, over_devices, dropout=False)
+        on_rows = with_tables(params, read.rows)
+        total = self.loss(on_rows, state, read.inputs, resident, batch, over_devices, dropout=False)
         return jax.lax.psum(total.loss, DATA)
 
     def loss(
@@ -211,6 +241,8 @@ class UpdateProgram:
 
     def _sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
         """The sums of this device's share, computed at once, or one part after the other."""
+        if self.ring:
+            return self._ring_sums(state, resident, batch)
         if self.training.micro_batches == 1:
             return self.part_sums(state, resident, batch)
         parts, batch_of = self.reader.parts(batch, self.training.micro_batches)
@@ -218,6 +250,21 @@ class UpdateProgram:
             return sums_of_parts(lambda part: self.part_sums(state, resident, batch_of(part)), parts)
         calls = self.common_fusion(state, resident, batch_of)
         return sums_with_common_fusion(calls, state.params, tables_of(state.params), parts)
+
+    def _ring_sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
+        """Of this device's parts, by models that move from device to device."""
+        read, parts, read_of = self.reader.gathered(state.params, resident, batch)  # type: ignore[attr-defined]
+
+        def loss(
+            dense: Params, rows: Mapping[str, jax.Array], part: Any
+        ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            inputs, tables, own = read_of(rows, part)
+            total = self.loss(with_tables(dense, tables), state, inputs, resident, own)
+            count = jnp.asarray(total.num_examples, jnp.float32)
+            return total.loss, (count, self.reader.overflowed(inputs).astype(jnp.float32))
+
+        sums, of_rows = sums_of_ring(loss, state.params, read.rows, parts, DATA, self.num_devices)
+        return sums, self.reader.give_back(state.params, resident, read, of_rows)
 
     def common_fusion(self, state: TrainState, resident: Any, batch_of: Any) -> CommonFusion:
         """What micro-batches call to fuse over the targets of all parts; `batch_of` makes a batch of one part."""
@@ -244,19 +291,28 @@ class UpdateProgram:
 
     def part_sums(self, state: TrainState, resident: Any, batch: Any) -> tuple[PartSums, Touched]:
         """The sums of a share, or of a part whose fusion needs no other part."""
-        inputs = self.reader.inputs(resident, batch)
-        ids = self.reader.touched(state.params, inputs)
-        tables = DeviceRows(tables_of(state.params))
-        rows = {name: tables.gather(name, ids[name]) for name in tables.node_types}
+        read = self.reader.read(state.params, resident, batch)
 
         def objective(dense: Params, rows: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array | float]:
-            return self.loss(with_tables(dense, rows), state, inputs, resident, batch, over_devices)
+            return self.loss(with_tables(dense, rows), state, read.inputs, resident, batch, over_devices)
 
         gradient = jax.value_and_grad(objective, argnums=(0, 1), has_aux=True)
-        (loss, count), (dense, of_rows) = gradient(with_tables(state.params, {}), rows)
-        touched = {name: TouchedRows(ids[name], of_rows[name]) for name in rows}
-        overflows = self.reader.overflowed(inputs).astype(jnp.float32)
+        (loss, count), (dense, of_rows) = gradient(with_tables(state.params, {}), read.rows)
+        touched = self.reader.give_back(state.params, resident, read, of_rows)
+        overflows = self.reader.overflowed(read.inputs).astype(jnp.float32)
         return PartSums(with_tables(dense, {}), loss, jnp.asarray(count, jnp.float32), overflows), touched
+
+
+def read_from_tables(reader: Reader, params: Params, resident: Any, batch: Any) -> Read:
+    """What is read where every device holds whole tables."""
+    inputs = reader.inputs(resident, batch)
+    ids, tables = reader.touched(params, inputs), DeviceRows(tables_of(params))
+    return Read(inputs, ids, {name: tables.gather(name, ids[name]) for name in tables.node_types})
+
+
+def touched_rows(read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
+    """The gradients of rows read, by their rows in whole tables."""
+    return {name: TouchedRows(read.ids[name], gradients[name]) for name in read.rows}
 
 
 def over_devices(partial: Partial) -> Any:

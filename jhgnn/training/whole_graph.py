@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from jhgnn.training.checks import takes_fields
 from jhgnn.training.diagnosis import explain_loss
 from jhgnn.training.execution import Batch, Execution, Feed, Programs, num_bytes
 from jhgnn.training.mesh import DeviceMesh
+from jhgnn.training.micro_batches import Touched
 from jhgnn.training.problem import (
     Choice,
     Problem,
@@ -41,7 +42,7 @@ from jhgnn.training.problem import (
 from jhgnn.training.programs import compile_lowered, lower_ahead
 from jhgnn.training.remat import check_supported
 from jhgnn.training.state import Params, TrainState
-from jhgnn.training.update import UpdateProgram, UpdateReport
+from jhgnn.training.update import Read, UpdateProgram, UpdateReport, read_from_tables, touched_rows
 
 NEEDED_BELOW = 0.8
 """Share of the whole graph's edges and rows below which `auto` trains on the receptive field."""
@@ -59,6 +60,8 @@ class Resident(NamedTuple):
 
 class WholeGraphReader:
     """A `Reader` of the whole graph or the training examples' receptive field; a batch is its examples, int32 `[n]`."""
+
+    cut: ClassVar[bool] = False
 
     def __init__(self, num_links: int = 0) -> None:
         """`num_links` are the training links, where a batch's own edges are left out."""
@@ -81,6 +84,12 @@ class WholeGraphReader:
             rows[node_type] if ids is None else inputs.rows_of(rows[node_type], jnp.maximum(ids, 0))
             for node_type, ids in task.requests(*about)
         ]
+
+    def read(self, params: Params, resident: Resident, batch: jax.Array) -> Read:
+        return read_from_tables(self, params, resident, batch)
+
+    def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
+        return touched_rows(read, gradients)
 
     def overflowed(self, inputs: ModelInputs) -> jax.Array:
         return jnp.zeros((), bool)

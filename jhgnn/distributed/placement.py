@@ -1,0 +1,81 @@
+"""Which place of a mesh keeps each node's rows, and where among its own; the same in every process."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jhgnn.distributed.assignment import Assignment
+from jhgnn.distributed.numbering import renumber
+from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Placement:
+    """The home of every node.
+
+    Attributes:
+        num_places: places that keep rows; one part of a partition each.
+        rows: node type -> rows of each place, those of the one that keeps most; at least 1.
+        homes: node type -> int32 `[num_nodes]`, `place * rows + row`.
+        method: how the nodes were assigned.
+    """
+
+    num_places: int
+    rows: Mapping[str, int]
+    homes: Mapping[str, np.ndarray]
+    method: str
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> "Placement":
+        """A place for each part; its rows are in the order of the nodes' ids."""
+        numbering = renumber(assignment)
+        rows, homes = {}, {}
+        for node_type, offsets in numbering.offsets.items():
+            rows[node_type] = max(1, int(np.diff(offsets).max(initial=0)))
+            place = assignment.parts[node_type].astype(np.int64)
+            row = numbering.new[node_type] - offsets[place]
+            if assignment.num_parts * rows[node_type] >= 2**31:
+                raise InputError(
+                    f"{assignment.num_parts} parts of {rows[node_type]} {node_type} rows: need below 2**31"
+                )
+            homes[node_type] = (place * rows[node_type] + row).astype(np.int32)
+        return cls(assignment.num_parts, rows, homes, assignment.method)
+
+    def check(self, graph: HeteroGraph, where: str) -> None:
+        """Raises InputError unless every node of the graph has a home here."""
+        for node_type, count in graph.num_nodes.items():
+            have = len(self.homes.get(node_type, ()))
+            if have != count:
+                raise InputError(
+                    f"{where} is of a graph with {have} nodes of type {node_type!r}, but the data has {count}; cut it"
+                    " anew with python -m jhgnn.partition"
+                )
+
+    def places(self, node_type: str, ids: np.ndarray) -> np.ndarray:
+        """The place of each node, int32 `[n]`; -1 for an id below 0."""
+        homes = self.homes[node_type][np.maximum(ids, 0)]
+        return np.where(ids < 0, -1, homes // self.rows[node_type]).astype(np.int32)
+
+    def cut(self, node_type: str, table: np.ndarray, places: range | None = None) -> np.ndarray:
+        """Rows of all nodes, `[num_nodes, ...]`, as each of some places keeps them, `[places, rows, ...]`; zeros where
+        a place has no more.
+        """
+        places = range(self.num_places) if places is None else places
+        rows, homes = self.rows[node_type], self.homes[node_type]
+        out = np.zeros((len(places) * rows, *table.shape[1:]), table.dtype)
+        where = homes - places.start * rows
+        own = (where >= 0) & (where < len(out))
+        out[where[own]] = np.asarray(table)[own]
+        return out.reshape(len(places), rows, *table.shape[1:])
+
+    def whole(self, node_type: str, cut: np.ndarray) -> np.ndarray:
+        """Rows of all nodes in the order of their ids, from those of all places, `[num_places, rows, ...]`."""
+        return cut.reshape(-1, *cut.shape[2:])[self.homes[node_type]]
+
+    def abstract(self, node_type: str, table: Any, places: range) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of `cut`."""
+        return jax.ShapeDtypeStruct((len(places), self.rows[node_type], *table.shape[1:]), table.dtype)

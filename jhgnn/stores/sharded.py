@@ -1,0 +1,165 @@
+"""Rows cut over an axis of the mesh: a place keeps the rows of its own nodes, fetches those of others once a step for
+all types and hops, and gives the gradients of learnable ones back to where the rows are.
+
+A step takes one `all_to_all` of requests, one of rows, and one of gradients, whatever the number of types. A place
+reads its own rows without them. Requests of one place to another are padded to capacities; where they do not suffice,
+the fetch says so, its rows are invalid, and the batch is to be run again with larger ones.
+
+Source: pre-gathering of HopGNN (as LeapGNN, arXiv 2409.00657), for several types and with the way back.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.stores.touched import TouchedRows, sum_repeated, take
+from jhgnn.stores.words import from_words, to_words
+
+
+class Route(NamedTuple):
+    """Where the rows of one type that a place asked for are, and which of its rows others asked for.
+
+    Attributes:
+        own: int32 `[n]`, row of each id at this place, or -1.
+        sent: int32 `[n]`, entry of each id's request in the buffer `[places * capacity]`, or beyond it for none.
+        asked: int32 `[places, capacity]`, rows of this place that each other one asked for, or -1.
+    """
+
+    own: jax.Array
+    sent: jax.Array
+    asked: jax.Array
+
+
+class Fetched(NamedTuple):
+    """Rows of several types, `[n, ...]` leaves; see `Route`; `overflowed` is a bool scalar of this place."""
+
+    rows: dict[str, Any]
+    routes: dict[str, Route]
+    overflowed: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ShardedRows:
+    """Tables of rows inside a mapped program.
+
+    Attributes:
+        tables: node type -> leaves `[rows, ...]`, this place's.
+        homes: node type -> int32 `[num_nodes]`, `place * rows + row`.
+        capacities: requests of each type that one place may send to another; 0: it needs none.
+        num_places: on the axis.
+        axis: of the mesh.
+    """
+
+    tables: Mapping[str, Any]
+    homes: Mapping[str, jax.Array]
+    capacities: FrozenCounts
+    num_places: int
+    axis: str
+
+    def fetch(self, ids: Mapping[str, jax.Array]) -> Fetched:
+        """The rows of ids by type, int32 `[n]`, -1 for none, for which the rows are those of anything.
+
+        All places call it with ids of the same types and shapes. An id that comes more than once is sent as often.
+        """
+        routes: dict[str, Route] = {}
+        requests: dict[str, jax.Array] = {}
+        overflowed = jnp.zeros((), bool)
+        for name, own in ids.items():
+            routes[name], requests[name], over = self._request(name, own)
+            overflowed |= over
+        remote = [name for name in ids if requests[name].shape[1]]
+        found: dict[str, list[jax.Array]] = {}
+        if remote:
+            leaves = {name: jax.tree.leaves(self.tables[name]) for name in remote}
+            asked = from_words(
+                self._exchanged(to_words([requests[name] for name in remote])), _shapes(requests, remote)
+            )
+            answers = []
+            for name, rows in zip(remote, asked, strict=True):
+                routes[name] = routes[name]._replace(asked=rows)
+                answers += [take(leaf, rows) for leaf in leaves[name]]
+            replies = from_words(self._exchanged(to_words(answers)), [_shape(each) for each in answers])
+            for name in remote:
+                found[name], replies = replies[: len(leaves[name])], replies[len(leaves[name]) :]
+        found_rows: dict[str, Any] = {}
+        for name in ids:
+            route, (own_leaves, structure) = routes[name], jax.tree.flatten(self.tables[name])
+            merged = [take(leaf, route.own) for leaf in own_leaves]
+            if name in found:
+                merged = [_chosen(route, mine, got) for mine, got in zip(merged, found[name], strict=True)]
+            found_rows[name] = jax.tree.unflatten(structure, merged)
+        return Fetched(found_rows, routes, overflowed)
+
+    def give_back(self, routes: Mapping[str, Route], gradients: Mapping[str, jax.Array]) -> dict[str, TouchedRows]:
+        """The gradients of fetched rows, `[n, width]` by type, summed over all places by those that keep the rows.
+
+        Each of this place's rows comes at most once, by its number here. One collective for all types.
+        """
+        remote = [name for name in gradients if routes[name].asked.shape[1]]
+        buffers = []
+        for name in remote:
+            route, own = routes[name], gradients[name]
+            size = route.asked.size
+            empty = jnp.zeros((size, *own.shape[1:]), own.dtype)
+            filled = empty.at[route.sent].set(own, mode="drop", unique_indices=True)
+            buffers.append(filled.reshape(*route.asked.shape, *own.shape[1:]))
+        got: dict[str, jax.Array] = {}
+        if remote:
+            words = self._exchanged(to_words(buffers))
+            got = dict(zip(remote, from_words(words, [_shape(each) for each in buffers]), strict=True))
+        summed = {}
+        for name, own in gradients.items():
+            ids, parts = routes[name].own, own
+            if name in got:
+                ids = jnp.concatenate([ids, routes[name].asked.reshape(-1)])
+                parts = jnp.concatenate([own, got[name].reshape(-1, own.shape[1])])
+            summed[name] = sum_repeated(TouchedRows(ids, parts), jax.tree.leaves(self.tables[name])[0].shape[0])
+        return summed
+
+    def _request(self, name: str, ids: jax.Array) -> tuple[Route, jax.Array, jax.Array]:
+        """The route of a type's ids without what others ask, the rows to ask each place for, and whether they fit."""
+        rows, capacity = jax.tree.leaves(self.tables[name])[0].shape[0], self.capacities.get(name)
+        homes = take(self.homes[name], ids)
+        place, row = homes // rows, homes % rows
+        here = place == jax.lax.axis_index(self.axis)
+        own = jnp.where((ids >= 0) & here, row, -1)
+        away = (ids >= 0) & ~here
+        size = self.num_places * capacity
+        nowhere = size + jnp.arange(len(ids), dtype=jnp.int32)  # apart, so that no two writes meet
+        if not capacity:
+            return Route(own, nowhere, jnp.zeros((self.num_places, 0), jnp.int32)), _none(self.num_places), away.any()
+        to_place = away[:, None] & (place[:, None] == jnp.arange(self.num_places, dtype=jnp.int32)[None, :])
+        rank = jnp.cumsum(to_place, axis=0, dtype=jnp.int32)
+        rank = jnp.take_along_axis(rank, place[:, None], axis=1, mode="promise_in_bounds")[:, 0] - 1
+        fits = away & (rank < capacity)
+        sent = jnp.where(fits, place * capacity + rank, nowhere)
+        asked = jnp.full(size, -1, jnp.int32).at[sent].set(row, mode="drop", unique_indices=True)
+        asked = asked.reshape(self.num_places, capacity)
+        return Route(own, sent, asked), asked, (away & ~fits).any()
+
+    def _exchanged(self, words: jax.Array) -> jax.Array:
+        """Row p goes to place p, whose row for this one comes; `[places, words]`."""
+        return jax.lax.all_to_all(words, self.axis, 0, 0, tiled=True)
+
+
+def _none(num_places: int) -> jax.Array:
+    return jnp.zeros((num_places, 0), jnp.int32)
+
+
+def _chosen(route: Route, mine: jax.Array, got: jax.Array) -> jax.Array:
+    """Own rows, and those that came, in the order of the ids."""
+    flat = got.reshape(-1, *got.shape[2:])
+    came = flat.at[jnp.minimum(route.sent, flat.shape[0] - 1)].get(mode="promise_in_bounds")
+    return jnp.where((route.sent < flat.shape[0]).reshape(-1, *[1] * (mine.ndim - 1)), came, mine)
+
+
+def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _shapes(leaves: Mapping[str, jax.Array], names: list[str]) -> list[jax.ShapeDtypeStruct]:
+    return [_shape(leaves[name]) for name in names]

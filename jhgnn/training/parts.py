@@ -1,0 +1,149 @@
+"""Training on parts: rows of features and embeddings, with their optimizer state, are cut over the axis `data`.
+
+On the host, in checkpoints and for whoever predicts, a state is whole and in the order of ids, so a run goes on with
+any other parts, or none.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from jhgnn.config import Config
+from jhgnn.distributed.cutting import assign
+from jhgnn.distributed.part import read_assignment
+from jhgnn.distributed.placement import Placement
+from jhgnn.errors import InputError
+from jhgnn.graph.default_metapaths import default_metapaths
+from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.sampling.capacities import MULTIPLE, SLACK, Buckets
+from jhgnn.sampling.host import HostSampler
+from jhgnn.stores.device import map_mirrors
+from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
+
+
+def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh) -> "Parts | None":
+    """The parts that the recipe names, or makes; None where every device holds all rows.
+
+    Raises:
+        InputError: the folder holds no whole partition, or one of another graph or of another number of parts than
+            there are devices.
+    """
+    distributed = config.distributed
+    if distributed.parts:
+        placement, where = Placement.of(read_assignment(distributed.parts)), f"distributed.parts {distributed.parts}"
+        if placement.num_places != mesh.size:
+            raise InputError(
+                f"{where} has {placement.num_places} parts, but there are {mesh.size} devices; each takes one part"
+            )
+        placement.check(graph, where)
+        return Parts(placement, mesh)
+    if not distributed.method:
+        return None
+    if jax.process_count() > 1:
+        raise InputError(
+            f"distributed.method = {distributed.method!r} makes parts in one process; for several, write them with"
+            " python -m jhgnn.partition and give distributed.parts"
+        )
+    metapaths: Iterable[Any] = ()
+    if distributed.method == "metapath":
+        named = config.model.metapaths
+        metapaths = tuple(graph.schema.metapath(text) for text in named)
+        if not named and graph.target is not None:
+            metapaths = default_metapaths(graph.schema, graph.target)
+    made = assign(graph, distributed.method, mesh.size, metapaths=tuple(metapaths), seed=config.data.seed)
+    return Parts(Placement.of(made), mesh)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+    """Where rows live, and states as they are cut for it.
+
+    Attributes:
+        placement: the home of every node.
+        mesh: whose places keep a part each.
+    """
+
+    placement: Placement
+    mesh: DeviceMesh
+
+    def cut(self, tree: Any) -> Any:
+        """Parameters or a state with the rows that this process's places keep, in the place of whole tables."""
+        own = self.mesh.local_shards
+        return self._mapped(lambda name, table: self.placement.cut(name, np.asarray(local(table)), own), tree)
+
+    def abstract(self, tree: Any) -> Any:
+        """Shapes and dtypes of `cut`, from those of a whole tree."""
+        own = self.mesh.local_shards
+        return self._mapped(lambda name, table: self.placement.abstract(name, table, own), tree)
+
+    def specs(self, tree: Any) -> Specs:
+        """How each leaf of a tree is cut over the mesh."""
+        return self._mapped(lambda *_: SHARDED, jax.tree.map(lambda _: REPLICATED, tree))
+
+    def whole(self, tree: Any) -> Any:
+        """A tree on the devices with whole tables on this host, NumPy; all processes call it, each gets all of it."""
+
+        def gathered(name: str, table: jax.Array) -> np.ndarray:
+            rows = multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table
+            return self.placement.whole(name, np.asarray(rows))
+
+        def hosted(mirror: Any) -> Any:
+            tables = {name: gathered(name, table) for name, table in sorted(tables_of(mirror).items())}
+            rest = jax.tree.map(lambda leaf: np.asarray(local(leaf)), with_tables(mirror, {}))
+            return with_tables(rest, tables)
+
+        return map_mirrors(hosted, tree, others=lambda leaf: np.asarray(local(leaf)))
+
+    def cut_features(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Features of all nodes, as this process's places keep them."""
+        own = self.mesh.local_shards
+        return {
+            name: jax.tree.map(lambda leaf, name=name: self.placement.cut(name, np.asarray(leaf), own), table)
+            for name, table in tables.items()
+        }
+
+    def learnt_requests(
+        self,
+        sampler: HostSampler,
+        buckets: Buckets,
+        seeds: Iterable[Sequence[Sequence[Mapping[str, np.ndarray]]]],
+        seed: int,
+    ) -> FrozenCounts:
+        """Rows of each type that a place may ask another one for, from the most that sampled batches ask for.
+
+        Args:
+            sampler, buckets: of one part of a share.
+            seeds: for each batch, numbered by its step from 0, for each place, those of each part of its share.
+            seed: of the draws.
+        """
+        most: dict[str, int] = {}
+        for step, places in enumerate(seeds):
+            for place, parts in enumerate(places):
+                met = [sampler.sample(own, seed, step, buckets)[0].nodes for own in parts]
+                for name in {name for nodes in met for name in nodes}:
+                    ids = np.unique(np.concatenate([nodes[name] for nodes in met if name in nodes]))
+                    homes = self.placement.places(name, ids[ids >= 0])
+                    asked = np.bincount(homes, minlength=self.placement.num_places)
+                    asked[place] = 0
+                    most[name] = max(most.get(name, 0), int(asked.max()))
+        bound = self.most_requests(dict.fromkeys(most, 2**31))
+        rounded = {name: -(-int(count * SLACK) // MULTIPLE) * MULTIPLE for name, count in most.items() if count}
+        return FrozenCounts.of({name: min(bound[name], count) for name, count in rounded.items()})
+
+    def most_requests(self, slots: Mapping[str, int]) -> FrozenCounts:
+        """Rows of each type that a place with these slots asks another one for at most: no more than either has."""
+        if self.placement.num_places == 1:
+            return FrozenCounts(())
+        return FrozenCounts.of({name: min(count, self.placement.rows[name]) for name, count in slots.items()})
+
+    def _mapped(self, function: Callable[[str, Any], Any], tree: Any) -> Any:
+        def mirror(own: Any) -> Any:
+            return with_tables(own, {name: function(name, table) for name, table in tables_of(own).items()})
+
+        return map_mirrors(mirror, tree)
