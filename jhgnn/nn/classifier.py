@@ -9,7 +9,7 @@ from jhgnn.ops.dense_matmul import dense_matmul
 
 
 class Classifier(nnx.Module):
-    """A linear map from embeddings `[rows, width]` to class logits `[rows, num_classes]`, in float32."""
+    """A linear map from embeddings `[rows, width]` to class logits `[rows, num_classes]`, in float32 at least."""
 
     def __init__(self, width: int, num_classes: int, *, rngs: nnx.Rngs) -> None:
         init = nnx.initializers.glorot_uniform()
@@ -19,4 +19,9 @@ class Classifier(nnx.Module):
         with stage("LC", part="classifier"):
             bias = self.linear.bias
             assert bias is not None
-            return dense_matmul(embeddings.astype(jnp.float32), self.linear.kernel[...]) + bias[...][None]
+            return (
+                dense_matmul(
+                    embeddings.astype(jnp.promote_types(embeddings.dtype, jnp.float32)), self.linear.kernel[...]
+                )
+                + bias[...][None]
+            )

@@ -98,6 +98,7 @@ class UpdateProgram:
         common_layers: layers whose fusion runs over all targets of a batch at once (HAN's); 0 where there are none.
         num_devices: devices that share a batch over the mapped axis `data`; 0 where the program is not mapped.
         count: examples of every batch, where no batch has padding; else None.
+        axes: of the mesh, over which gradients are summed.
     """
 
     structure: nnx.GraphDef
@@ -108,6 +109,7 @@ class UpdateProgram:
     common_layers: int = 0
     num_devices: int = 0
     count: int | None = None
+    axes: str | tuple[str, ...] = DATA
 
     def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
         """One update; mapped over devices, each with its share of the batch, all of them make the same state."""
@@ -118,9 +120,9 @@ class UpdateProgram:
         with stage("SYNC"):
             # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes.
             vector, unravel = ravel_pytree((own, votes))
-            (summed, loss, count, overflows), votes = unravel(jax.lax.psum(vector, DATA))
+            (summed, loss, count, overflows), votes = unravel(jax.lax.psum(vector, self.axes))
             if self.num_devices > 1 and rows:
-                rows = merge_devices(rows, sizes, DATA, after=count)
+                rows = merge_devices(rows, sizes, self.axes, after=count)
             elif self.training.micro_batches > 1 or self.task.repeats:
                 rows = {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
         with stage("PU"):
