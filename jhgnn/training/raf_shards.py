@@ -129,7 +129,14 @@ def _weights(problem: Problem, sampling: Sampling, names: Sequence[str]) -> list
     if sampling.metapaths:
         by_name = {draw.name: draw for draw in sampling.plan.draws}
         return [_of_metapath(sampling, by_name[name]) for name in names]
-    request = request_of(problem.graph, _settled(problem.config, sampling.num_layers), ())
+    model = problem.config.model
+    request = request_of(
+        problem.graph,
+        _settled(problem.config, sampling.num_layers),
+        (),
+        over=problem.model.over,
+        reads_receivers=model.self_loop or model.residual or problem.model.aggregation == "neighbor_attention",
+    )
     tree = request.tree
     work = tree_work(tree, request.counts, request.shape, request.costs)
     by_relation = {
