@@ -264,7 +264,17 @@ class SamplingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DistributedConfig:
-    """Data-parallel training: each device draws its own share of every batch."""
+    """Training on several devices: each draws its own share of every batch, or its own relations."""
+
+    strategy: Literal["data", "raf"] = _option(
+        "data",
+        "data: devices share a batch; raf: relations first, each shard of devices draws and aggregates its own"
+        " relations for all targets, and they meet once a step",
+    )
+    relation_shards: int = _option(
+        0, "raf: shards that the relations into the targets are dealt out to; 0: as distributed.plan says", minimum=0
+    )
+    plan: str = _option("", "raf: a plan of `python -m jhgnn.partition --method meta --out`; empty: dealt out by size")
 
     strategy: Literal["data", "owner", "leapgnn"] = _option(
         "data",

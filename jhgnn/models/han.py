@@ -19,6 +19,7 @@ from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
 from jhgnn.nn.reduction import Partial
 from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion, TargetSums
 from jhgnn.nn.stage import stage
+from jhgnn.ops.indexed_rows import rows_at
 
 
 class HANLayer(Layer):
@@ -65,26 +66,31 @@ class HANLayer(Layer):
         self.dtype = jnp.dtype(config.dtype)
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> list[jax.Array]:
-        """FP and NA: z_P for each metapath, `[num_rows, hidden]`."""
+        """FP and NA: z_P for each metapath that the block has, `[num_rows, hidden]`."""
         x, num_rows = rows[self.target], block.num_rows[self.target]
+        present = tuple(name for name in self.metapaths if name in block.graphs)
+        spaces = present if set(present) < set(self.projection.names) else self.projection.names
         with stage("FP", self.layer):
-            stack, follow = self.projection.stack(), logits_follow(x, self.dtype)
+            stack = self.projection.stack(None if spaces == self.projection.names else spaces)
+            follow = logits_follow(x, self.dtype)
             projected = project_together(
                 x,
-                [f"{space}/z" for space in self.projection.names],
+                [f"{space}/z" for space in spaces],
                 stack,
-                [] if follow else [self._logit_columns(stack)],
+                [] if follow else [self._logit_columns(stack, present)],
                 sparse_implementation=self.sparse_implementation,
                 dtype=self.dtype,
             )
             if self.projection_bias:
-                projected = self._add_bias(projected)
+                projected = self._add_bias(projected, spaces, present)
             if follow:
-                for space in self.projection.names:
-                    of_space = self.metapaths if self.shared_projection else (space,)
+                for space in spaces:
+                    of_space = present if self.shared_projection else (space,)
                     projected |= self.attention.logits(projected[f"{space}/z"], of_space, of_space)
         parts = []
         for index, name in enumerate(self.metapaths):
+            if name not in present:
+                continue
             aggregated = self.attention(
                 block.graphs[name],
                 projected[f"{'shared' if self.shared_projection else name}/z"],
@@ -111,23 +117,33 @@ class HANLayer(Layer):
         """The sum of beta_P z_P, with beta from the sums over all targets of the batch."""
         with stage("SF", self.layer):
             fused = self.fusion.finish(parts, sums)
+        return self.finish(rows, fused, block)
+
+    def finish(self, rows: Mapping[str, Rows], fused: jax.Array, block: Block) -> dict[str, jax.Array]:
+        """Norm and residual, after the attention: what does not depend on how the metapaths were added up."""
+        with stage("SF", self.layer):
             if self.norm is not None:
                 fused = self.norm(fused)
             if self.residual:
                 fused = fused + dense_rows(rows[self.target])[: block.num_rows[self.target]]
             return {self.target: fused}
 
-    def _add_bias(self, projected: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def _add_bias(
+        self, projected: dict[str, jax.Array], spaces: tuple[str, ...], present: tuple[str, ...]
+    ) -> dict[str, jax.Array]:
         """Adds a bias to projections, and to logits that were computed beside them what that bias adds to them."""
-        rows = self.bias_po[...][:, None, :]
-        biases = {f"{space}/z": row for space, row in zip(self.projection.names, rows, strict=True)}
+        every = self.bias_po[...]
+        if spaces != self.projection.names:
+            every = rows_at(every, [self.projection.names.index(space) for space in spaces])
+        rows = every[:, None, :]
+        biases = {f"{space}/z": row for space, row in zip(spaces, rows, strict=True)}
         if len(projected) > len(biases):
-            names, columns = self._logit_columns(rows)
+            names, columns = self._logit_columns(rows, present)
             biases |= dict(zip(names, jnp.split(columns, len(names), axis=1), strict=True))
         return {name: part + biases[name].astype(part.dtype) for name, part in projected.items()}
 
-    def _logit_columns(self, stack: jax.Array) -> Columns:
-        places = {name: 0 if self.shared_projection else place for place, name in enumerate(self.metapaths)}
+    def _logit_columns(self, stack: jax.Array, present: tuple[str, ...]) -> Columns:
+        places = {name: 0 if self.shared_projection else place for place, name in enumerate(present)}
         return self.attention.logit_columns(stack, places, places)
 
 

@@ -80,7 +80,8 @@ class RGCNLayer(SumOverRelations):
                 x = rows[node_type]
                 fewer = isinstance(x, jax.Array) and block.num_rows.get(node_type, 0) < x.shape[0]
                 left_out = late | ({SELF} if fewer else set())
-                z[node_type] = self._project(x, node_type, tuple(n for n in projection.names if n not in left_out))
+                here = [n for n in projection.names if n == SELF or n in block.graphs]
+                z[node_type] = self._project(x, node_type, tuple(n for n in here if n not in left_out))
         made = RelationParts({}, {})
         for node_type in self.made(block):
             num_rows = block.num_rows[node_type]
@@ -91,7 +92,7 @@ class RGCNLayer(SumOverRelations):
                 if stack.target == node_type and stack.source in rows:
                     summed = self._stacked(stack, dense_rows(rows[stack.source]), block.weights.get(name))
                     made.parts[node_type].append(summed[:num_rows])
-            if node_type in self.projections and SELF in self.projections[node_type].names:
+            if node_type in rows and node_type in self.projections and SELF in self.projections[node_type].names:
                 if SELF in z[node_type]:
                     made.own[node_type] = z[node_type][SELF][:num_rows]
                 else:

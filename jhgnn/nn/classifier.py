@@ -9,7 +9,7 @@ from jhgnn.ops.dense_matmul import dense_matmul
 
 
 class Classifier(nnx.Module):
-    """A linear map from embeddings `[rows, width]` to class logits `[rows, num_classes]`, in float32."""
+    """A linear map from embeddings `[rows, width]` to class logits `[rows, num_classes]`, in float32 at least."""
 
     def __init__(self, width: int, num_classes: int, *, rngs: nnx.Rngs) -> None:
         init = nnx.initializers.glorot_uniform()

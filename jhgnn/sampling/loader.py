@@ -4,9 +4,9 @@ import collections
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -15,7 +15,26 @@ from jhgnn.errors import InputError
 from jhgnn.graph.sampled import SampledBlocks
 from jhgnn.sampling.capacities import Buckets
 from jhgnn.sampling.epoch import Cursor, EpochBatches
-from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.plan import SamplingPlan
+
+
+class BatchSampler(Protocol):
+    """What draws a loader's batches: `HostSampler`, or several of them."""
+
+    @property
+    def plan(self) -> SamplingPlan: ...
+
+    def sample(self, seeds: Mapping[str, np.ndarray], seed: int, step: int, buckets: Buckets) -> tuple[Any, int]: ...
+
+    def sample_shards(
+        self,
+        shards: Sequence[Mapping[str, np.ndarray]],
+        seed: int,
+        step: int,
+        buckets: Buckets,
+        elsewhere: Sequence[Mapping[str, np.ndarray]] = (),
+    ) -> tuple[Any, int]: ...
+
 
 SeedsOf = Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
 Gather = Callable[[SampledBlocks, np.ndarray, int], Any]
@@ -88,7 +107,7 @@ class Loader:
 
     def __init__(
         self,
-        sampler: HostSampler,
+        sampler: BatchSampler,
         batches: EpochBatches,
         buckets: Buckets,
         *,

@@ -23,7 +23,7 @@ def take(table: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def merge_devices(
-    rows: Mapping[str, TouchedRows], num_nodes: Mapping[str, int], axis: str, after: jax.Array
+    rows: Mapping[str, TouchedRows], num_nodes: Mapping[str, int], axis: str | tuple[str, ...], after: jax.Array
 ) -> dict[str, TouchedRows]:
     """The rows that any device touched, `[devices * n]`, with their gradients summed, the same on every device.
 

@@ -21,6 +21,7 @@ def check(config: Config, model: type[Model]) -> None:
     model.settled(config.model)
     _check_task(config, model)
     _check_sampling(config, model)
+    _check_strategy(config, model)
     _check_rows(config, model)
     _check_parts(config, model)
 
@@ -84,6 +85,29 @@ def _check_sampling(config: Config, model: type[Model]) -> None:
             "sampling.evaluation = 'layerwise' reads whole metapath graphs, which"
             f" sampling.walks = {sampling.walks} does without: use 'sampled'"
         )
+
+
+def _check_strategy(config: Config, model: type[Model]) -> None:
+    """What relation-aggregation-first training does not cover."""
+    distributed, training, sampling = config.distributed, config.training, config.sampling
+    if distributed.strategy != "raf":
+        for key in ("relation_shards", "plan"):
+            if value := getattr(distributed, key):
+                raise InputError(f"distributed.{key} = {value!r} is for distributed.strategy = 'raf'; leave it out")
+        return
+    if not sampling.batch_size:
+        raise InputError("distributed.strategy = 'raf' trains on mini-batches; set sampling.batch_size")
+    if config.task.name != "node_classification":
+        raise InputError(
+            f"distributed.strategy = 'raf' is for node classification, not for task.name = {config.task.name!r}"
+        )
+    if model.over == "erased":
+        raise InputError(f"distributed.strategy = 'raf' divides relations, and {config.model.name!r} erases them")
+    if sampling.side == "device":
+        raise InputError("distributed.strategy = 'raf' samples on the host; leave sampling.side out")
+    if training.micro_batches > 1 or training.memory_budget:
+        key = "micro_batches" if training.micro_batches > 1 else "memory_budget"
+        raise InputError(f"training.{key} does not go with distributed.strategy = 'raf'; leave it out")
 
 
 def _check_rows(config: Config, model: type[Model]) -> None:

@@ -20,6 +20,8 @@ DATA, REL = "data", "rel"
 REPLICATED = PartitionSpec()
 SHARDED = PartitionSpec(DATA)
 """Cut along the leading dimension, one part a place of the axis `data`."""
+BY_DEVICE = PartitionSpec((DATA, REL))
+"""Cut along the leading dimension, one part a device of a mesh of both axes, `rel` within `data`."""
 Specs: TypeAlias = Any
 """A `PartitionSpec`, or a pytree of them that an argument's begins with."""
 
@@ -31,30 +33,34 @@ class DeviceMesh:
         devices: those of all processes.
         size: places on the axis `data`.
         local_shards: numbers of this process's places on that axis.
+        local_devices: place on `data` and on `rel` of each of this process's devices.
     """
 
     def __init__(self, devices_per_process: int = 0, *, relation_shards: int = 1) -> None:
         """
         Args:
             devices_per_process: local devices of each process; 0 for all.
-            relation_shards: places on the axis `rel`.
+            relation_shards: places on the axis `rel`; they may reach over several processes.
 
         Raises:
-            InputError: a process has fewer devices, or they do not divide over the relation shards.
+            InputError: a process has fewer devices, or relation shards do not divide over processes.
         """
-        own = jax.local_device_count()
-        if devices_per_process > own:
-            raise InputError(f"distributed.devices = {devices_per_process}, but there are {own} local devices")
-        count = devices_per_process or own
+        present = jax.local_device_count()
+        if devices_per_process > present:
+            raise InputError(f"distributed.devices = {devices_per_process}, but there are {present} local devices")
+        count = devices_per_process or present
         by_process: dict[int, list[jax.Device]] = {}
         for device in jax.devices():
             by_process.setdefault(device.process_index, []).append(device)
         self.devices = tuple(device for _, local in sorted(by_process.items()) for device in local[:count])
-        if relation_shards < 1 or count % relation_shards:
+        within = relation_shards >= 1 and count % relation_shards == 0
+        if not within and (relation_shards < 1 or relation_shards % count or len(self.devices) % relation_shards):
             raise InputError(f"{count} devices of a process do not divide over {relation_shards} relation shards")
         places = np.array(self.devices).reshape(-1, relation_shards)
-        mine = [i for i, row in enumerate(places) if row[0].process_index == jax.process_index()]
-        self.local_shards = range(mine[0], mine[-1] + 1)
+        own = np.vectorize(lambda device: device.process_index == jax.process_index(), otypes=[bool])(places)
+        mine = np.flatnonzero(own.any(axis=1))
+        self.local_shards = range(int(mine[0]), int(mine[-1]) + 1)
+        self.local_devices = tuple((int(place), int(shard)) for place, shard in np.argwhere(own))
         self.size, self.relation_shards = places.shape
         axes = (DATA, REL) if relation_shards > 1 else (DATA,)
         shaped = places if relation_shards > 1 else places[:, 0]
@@ -109,7 +115,7 @@ class DeviceMesh:
         Args:
             function: takes what one device holds: `SHARDED` leaves without their leading axis.
             arguments: arrays or their shapes as one process holds them.
-            specs: of `REPLICATED` and `SHARDED`, one for each argument or its leaves.
+            specs: of `REPLICATED`, `SHARDED` and `BY_DEVICE`, one for each argument or its leaves.
             donate: numbers of the arguments whose memory the results take over.
             results: specs of what it gives back: `REPLICATED` leaves are the same on all devices.
         """
@@ -130,7 +136,8 @@ class DeviceMesh:
             return jax.tree.map(lambda leaf, spec: leaf if spec == REPLICATED else leaf[None], found, made)
 
         def shaped(leaf: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
-            shape = leaf.shape if spec == REPLICATED else (self.size, *leaf.shape[1:])
+            places = self.size * (self.relation_shards if spec == BY_DEVICE else 1)
+            shape = leaf.shape if spec == REPLICATED else (places, *leaf.shape[1:])
             return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=NamedSharding(self.mesh, spec))
 
         mapped = jax.shard_map(on_one_device, mesh=self.mesh, in_specs=by_leaf, out_specs=results, check_vma=False)

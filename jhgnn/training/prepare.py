@@ -7,6 +7,7 @@ import jax
 from jhgnn.config import Config
 from jhgnn.training.execution import Execution
 from jhgnn.training.problem import Problem, build_graphs, read_problem
+from jhgnn.training.raf import RelationsFirst
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.whole_graph import WholeGraph
 
@@ -28,7 +29,7 @@ def execution_of(problem: Problem) -> Execution:
     """
     if problem.config.sampling.batch_size:
         with jax.profiler.TraceAnnotation("SGB"):
-            return Sampled(problem)
+            return RelationsFirst(problem) if problem.config.distributed.strategy == "raf" else Sampled(problem)
     with jax.profiler.TraceAnnotation("SGB"):
         start = time.perf_counter()
         metapaths, host_graphs = build_graphs(problem)

@@ -36,6 +36,7 @@ from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
 from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Problem
 from jhgnn.training.programs import Compiled, compile_lowered
+from jhgnn.training.raf_feed import RelFeed
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled_choices import plan_sampling
 from jhgnn.training.sampled_feed import BatchSource, SampledFeed
@@ -582,7 +583,7 @@ class SampledPrograms(Programs):
                 yield batch_of(jax.tree.map(lambda leaf, index=index: leaf[index], parts))
 
     def figures(self, feed: Feed, train_s: float) -> dict[str, Any]:
-        assert isinstance(feed, SampledFeed)
+        assert isinstance(feed, SampledFeed | RelFeed)
         sampling = self.execution.sampling
         num_batches, on_host = max(1, feed.num_batches), sampling.side[0] == "host"
         return {

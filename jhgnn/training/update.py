@@ -122,6 +122,7 @@ class UpdateProgram:
         num_devices: devices that share a batch over the mapped axis `data`; 0 where the program is not mapped.
         count: examples of every batch, where no batch has padding; else None.
         ring: a share comes in parts, over which models move from device to device.
+        axes: of the mesh, over which gradients are summed.
     """
 
     structure: nnx.GraphDef
@@ -133,6 +134,7 @@ class UpdateProgram:
     num_devices: int = 0
     count: int | None = None
     ring: bool = False
+    axes: str | tuple[str, ...] = DATA
 
     def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
         """One update; mapped over devices, each with its share of the batch, all of them make the same state."""
@@ -145,11 +147,11 @@ class UpdateProgram:
             # tables that are cut the squares, so that all devices know the norm. It waits for those gradients.
             squares = [jnp.vdot(each.gradients, each.gradients) for each in rows.values()] if self.reader.cut else []
             vector, unravel = ravel_pytree((own, votes, squares))
-            (summed, loss, count, overflows), votes, squares = unravel(jax.lax.psum(vector, DATA))
+            (summed, loss, count, overflows), votes, squares = unravel(jax.lax.psum(vector, self.axes))
             if self.reader.cut:
                 pass  # their owners have summed them
             elif self.num_devices > 1 and rows:
-                rows = merge_devices(rows, sizes, DATA, after=count)
+                rows = merge_devices(rows, sizes, self.axes, after=count)
             elif self.training.micro_batches > 1 or self.task.repeats:
                 rows = {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
         with stage("PU"):

@@ -1,0 +1,222 @@
+"""Bytes that relations first moves in an epoch, against data-parallel training on cut graphs.
+
+`python -m bench.heta`: draws batches of a recipe's first epoch with the sampler of training, once for each shard's
+branches and once for each part's own targets, and counts the distinct rows that each must read. All bytes are counted
+from the draws, over all devices; none is timed. Seconds are of a model, `bytes of the busiest device / network +
+meetings x rendezvous`, and say so.
+
+Relations first: the sum over `rel` in a ring, and of learnable rows those that a shard reads and another one owns: the
+row, and its gradient back. Data-parallel: each device trains the targets that its part owns, and fetches what other
+parts own: fixed rows once, learnable ones with their gradients back. The gradients of weights are summed in a ring in
+both, and stand apart. What training here does with learnable rows, tables being on every device, is counted beside:
+all devices' gradients to all.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.record import RESULTS, commit, store
+from jhgnn.config.recipe import load_recipe
+from jhgnn.distributed.adjacency import Adjacency
+from jhgnn.distributed.adjacency import adjacency as joined
+from jhgnn.distributed.assignment import Assignment
+from jhgnn.distributed.meta.work import FLOAT, WorkCosts
+from jhgnn.distributed.methods.metis import metis_assignment
+from jhgnn.distributed.methods.random_parts import random_assignment
+from jhgnn.errors import InputError
+from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.nn.embeddings import with_tables
+from jhgnn.runtime.console import Say
+from jhgnn.sampling.capacities import fixed
+from jhgnn.sampling.epoch import EpochBatches
+from jhgnn.sampling.host import HostSampler
+from jhgnn.training.execution import num_bytes
+from jhgnn.training.problem import Problem, pose, read_graph
+from jhgnn.training.raf_shards import relation_shards
+from jhgnn.training.sampled import Sampled
+from jhgnn.training.sampled_choices import Sampling
+
+Rows = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class Moved:
+    """Bytes that all devices send in the steps counted, by what they are, and meetings a step."""
+
+    meetings: int
+    partials: float = 0.0
+    fixed_rows: float = 0.0
+    learnable_rows: float = 0.0
+    weights: float = 0.0
+    replicated_tables: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Without the gradients of weights."""
+        return self.partials + self.fixed_rows + self.learnable_rows
+
+
+def input_rows(sampler: HostSampler, seeds: Rows, seed: int, step: int) -> dict[str, np.ndarray]:
+    """The distinct vertices of each type that a batch reads, its targets included."""
+    slots = np.cumsum(sampler.count(seeds, seed, step), axis=0)
+    types = sampler.plan.node_types
+    exact = tuple(FrozenCounts.of(dict(zip(types, map(int, row), strict=True))) for row in slots)
+    blocks, _ = sampler.sample(seeds, seed, step, fixed(exact))
+    return {name: ids[ids >= 0] for name, ids in blocks.nodes.items()}
+
+
+def ring(members: int, size: float) -> float:
+    """Bytes that all members of a ring send to sum `size` bytes."""
+    return 2.0 * (members - 1) * size
+
+
+def relations_first(
+    problem: Problem, sampling: Sampling, batches: Sequence[tuple[int, np.ndarray]], weights: int
+) -> Moved:
+    """Of the recipe's relation shards."""
+    (target,) = problem.task.targets
+    shards = relation_shards(problem, sampling)
+    samplers = [HostSampler(sampling.sampled, shard.plan, problem.config.sampling.threads) for shard in shards]
+    moved = Moved(meetings=1 if problem.model.over == "relations" else 2)
+    hidden, seed = problem.config.model.hidden, problem.config.run.seed
+    read = [
+        [
+            {
+                name: ids
+                for name, ids in input_rows(sampler, {target: batch}, seed, step).items()
+                if name in own.own.reads
+            }
+            for sampler, own in zip(samplers, shards, strict=True)
+        ]
+        for step, batch in batches
+    ]
+    learnable = [name for name in problem.graph.num_nodes if name not in problem.graph.features]
+    owners = {  # a type's rows are owned by the shard that reads most of them
+        name: int(np.argmax([sum(len(rows[shard].get(name, ())) for rows in read) for shard in range(len(shards))]))
+        for name in learnable
+    }
+    for (_, batch), rows in zip(batches, read, strict=True):
+        moved.partials += ring(len(shards), len(batch) * hidden * FLOAT)
+        moved.weights += ring(len(shards), weights)
+        for name in learnable:
+            counts = [len(own.get(name, ())) for own in rows]
+            others = sum(count for shard, count in enumerate(counts) if shard != owners[name])
+            moved.learnable_rows += others * hidden * FLOAT * 2
+            moved.replicated_tables += sum(counts) * (hidden + 1) * FLOAT * (len(shards) - 1)
+    return moved
+
+
+def data_parallel(
+    problem: Problem,
+    sampling: Sampling,
+    batches: Sequence[tuple[int, np.ndarray]],
+    weights: int,
+    cut: Assignment,
+) -> Moved:
+    """Of parts that train the targets they own."""
+    (target,) = problem.task.targets
+    sampler = HostSampler(sampling.sampled, sampling.plan, problem.config.sampling.threads)
+    moved = Moved(meetings=1)
+    hidden, features = problem.config.model.hidden, problem.graph.features
+    for step, batch in batches:
+        moved.weights += ring(cut.num_parts, weights)
+        for part in range(cut.num_parts):
+            own = batch[cut.parts[target][batch] == part]
+            for name, ids in input_rows(sampler, {target: own}, problem.config.run.seed, step).items():
+                remote = int((cut.parts[name][ids] != part).sum())
+                if name in features:
+                    moved.fixed_rows += remote * features[name].shape[1] * FLOAT
+                else:
+                    moved.learnable_rows += remote * hidden * FLOAT * 2
+    return moved
+
+
+def cuts_of(problem: Problem, parts: int, adjacency: Adjacency | None) -> dict[str, Assignment]:
+    found = {"random": random_assignment(problem.graph, parts)}
+    if adjacency is not None:
+        found["metis"] = metis_assignment(problem.graph, adjacency, parts)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.heta", description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="configs/rgcn_mag.toml", help="recipe with mini-batches")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the recipe's synthetic graph")
+    parser.add_argument("--steps", type=int, default=8, help="batches of the epoch that are counted")
+    parser.add_argument("--shards", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--network-gbit", type=float, default=10.0, help="of the model of seconds")
+    parser.add_argument("--out", type=Path, default=RESULTS / "heta.json")
+    options = parser.parse_args(arguments)
+    config = load_recipe(options.config)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, format="synthetic", scale=options.scale))
+    graph = read_graph(config)
+    execution = Sampled(pose(graph, config))
+    problem, sampling = execution.problem, execution.sampling
+    weights = num_bytes(with_tables(execution.abstract_params, {}))
+    epoch = EpochBatches(problem.task.training_examples(), config.sampling.batch_size, config.run.seed)
+    order = epoch.order(0)
+    steps = min(options.steps, max(1, epoch.steps_per_epoch - 1))  # whole batches
+    batches = [(step, epoch.batch(order, step)) for step in range(steps)]
+    adjacency = None
+    try:
+        adjacency = joined(problem.graph)
+        metis_assignment(problem.graph, adjacency, 1)
+    except InputError as error:
+        Say()(f"without METIS: {error}")
+    entries: list[dict[str, Any]] = []
+    for shards in options.shards:
+        divided = dataclasses.replace(
+            config, distributed=dataclasses.replace(config.distributed, strategy="raf", relation_shards=shards)
+        )
+        ways = {
+            "relations first": relations_first(dataclasses.replace(problem, config=divided), sampling, batches, weights)
+        }
+        for name, cut in cuts_of(problem, shards, adjacency).items():
+            ways[f"data, {name}"] = data_parallel(problem, sampling, batches, weights, cut)
+        ours = ways["relations first"]
+        for name, moved in ways.items():
+            sent = (moved.total + moved.weights) / steps / shards
+            model_s = sent / (options.network_gbit * 1e9 / 8) + (moved.meetings + 1) * WorkCosts().rendezvous_s
+            rest = (moved.total - moved.learnable_rows) / (ours.total - ours.learnable_rows)
+            own = {key: value / steps for key, value in dataclasses.asdict(moved).items() if key != "meetings"}
+            entries.append(
+                {"shards": shards, "way": name, "bytes_a_step": own, "meetings": moved.meetings,
+                 "epoch_bytes": moved.total / steps * epoch.steps_per_epoch,
+                 "times_relations_first": moved.total / ours.total,
+                 "times_without_learnable_rows": rest,
+                 "exchange_epoch_s_modelled": model_s * epoch.steps_per_epoch}
+            )  # fmt: skip
+    store(
+        options.out,
+        {"command": f"python -m bench.heta --config {options.config} --scale {options.scale} --steps {steps}",
+         "commit": commit(), "graph": problem.graph.name, "nodes": dict(problem.graph.num_nodes),
+         "batch_size": config.sampling.batch_size, "fan_out": str(config.sampling.fan_out), "entries": entries},
+    )  # fmt: skip
+    Say().table(
+        f"MiB a step that all devices send, {steps} steps of {problem.graph.name}",
+        ["shards", "way", "partials", "fixed", "learnable", "weights", "times ours", "without learnable"],
+        [
+            [
+                str(each["shards"]),
+                each["way"],
+                *(
+                    f"{each['bytes_a_step'][key] / 2**20:.2f}"
+                    for key in ("partials", "fixed_rows", "learnable_rows", "weights")
+                ),
+                f"{each['times_relations_first']:.1f}",
+                f"{each['times_without_learnable_rows']:.1f}",
+            ]
+            for each in entries
+        ],
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

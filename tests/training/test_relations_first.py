@@ -1,0 +1,220 @@
+"""Relations first: the gradients and the steps of one device, whatever the model, its layers and the mesh."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jhgnn.errors import InputError
+from jhgnn.profiling.collectives import collectives
+from jhgnn.profiling.hlo import parse
+from jhgnn.training.packing import Packing, largest
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.problem import pose
+from tests.models.heterographs import academic
+from tests.training.minibatches import recipe
+
+ROOT = Path(__file__).parents[2]
+HAN = {"name": "han", "layers": 1}
+
+GRADIENTS = [
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2},
+    {"graph": "academic", "model": HAN, "data": 2, "rel": 2},
+    {"graph": "aifb", "model": {"name": "rgat", "layers": 1, "residual": True}, "data": 1, "rel": 3},
+]
+SLOW_GRADIENTS = [
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 3, "residual": True}, "data": 2, "rel": 3},
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 1, "layer_norm": True}, "data": 2, "rel": 4},
+    {"graph": "mag", "model": {"name": "rgat", "layers": 2, "residual": True}, "data": 1, "rel": 4},
+    {"graph": "mag", "model": {"name": "rgat", "layers": 3}, "data": 2, "rel": 2},
+    {"graph": "aifb", "model": {"name": "rgcn", "layers": 2, "bases": 2}, "data": 2, "rel": 4},
+    {"graph": "aifb", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3},
+    {"graph": "acm", "model": {"name": "rgcn", "layers": 2, "self_loop": False}, "data": 2, "rel": 2},
+    {"graph": "acm", "model": {"name": "rgat", "layers": 1}, "data": 1, "rel": 2},
+    {"graph": "academic", "model": HAN | {"layers": 2, "residual": True, "layer_norm": True}, "data": 2, "rel": 2},
+    {"graph": "acm", "model": HAN | {"layers": 3, "projection_bias": True}, "data": 1, "rel": 2},
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "training": {"remat": "full"}},
+]
+STEPS = [
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "steps": 20},
+    {"graph": "acm", "model": HAN, "data": 1, "rel": 2, "steps": 20},
+    {"graph": "aifb", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3, "steps": 20},
+]
+
+
+def run_cases(cases: list[dict], *, x64: bool) -> list[dict]:
+    known = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1" if x64 else "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.rel_equality", json.dumps(cases)],
+        cwd=ROOT, env=os.environ | known, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_gradients(cases: list[dict]) -> None:
+    for case, found in zip(cases, run_cases(cases, x64=True), strict=True):
+        assert found["weights"] <= 1e-12, (case, found)
+        assert found["tables"] <= 1e-12, (case, found)
+        assert found["loss"] <= 1e-12, (case, found)
+        assert found["count"] == 0, (case, found)
+        assert found["nonzero"] > 0.5, (case, found)
+        assert len(found["shards"]) == case["rel"]
+
+
+@pytest.mark.slow
+def test_gradients_are_those_of_one_device_in_float64():
+    check_gradients(GRADIENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(SLOW_GRADIENTS), 3))
+def test_gradients_of_more_layers_and_meshes(first):
+    check_gradients(SLOW_GRADIENTS[first : first + 3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: f"{case['model']['name']}-{case['graph']}")
+def test_twenty_steps_are_those_of_one_device(case):
+    (found,) = run_cases([case], x64=False)
+    assert found["steps"] == 20
+    assert found["losses"] <= 1e-5, found
+    assert found["params"] <= 1e-4, found  # Adam's first steps divide by gradients that are nearly 0
+
+
+def first(graph=None, *, shards: int = 2, devices: int = 2, **changes):
+    """An execution on this process's two devices."""
+    config = recipe("rgcn", **changes)
+    distributed = dataclasses.replace(config.distributed, strategy="raf", relation_shards=shards, devices=devices)
+    return execution_of(pose(graph or academic(), dataclasses.replace(config, distributed=distributed)))
+
+
+@pytest.mark.parametrize("fan_out", ["2,2", pytest.param("8,8", marks=pytest.mark.slow)])
+def test_one_meeting_a_step_of_batch_times_hidden_values(fan_out):
+    """However many neighbours: one sum over `rel`, one of gradients over all devices, one exchange of touched rows."""
+    execution = first(sampling={"fan_out": fan_out})
+    module = parse(execution.lower_update().compile().as_text())
+    found = collectives(module)
+    batch, hidden = execution.config.sampling.batch_size, execution.config.model.hidden
+    dense = sum(
+        leaf.size for leaf in jax.tree.leaves({k: v for k, v in execution.abstract_params.items() if k != "embeddings"})
+    )
+    summed = dense + 3 + 2  # loss, count, overflows, and two votes
+    assert found["all-reduce"].count == 2
+    assert found["all-reduce"].num_bytes == 4 * (batch * hidden + summed)
+    assert set(found) <= {"all-reduce", "all-gather"}
+
+
+def test_a_shard_draws_its_own_relations_and_all_below_them():
+    execution = first()
+    owned = [name for shard in execution.shards for name in shard.own.names]
+    assert sorted(owned) == ["author:writes:paper", "subject:covers:paper"]
+    assert sum(shard.own.own_row for shard in execution.shards) == 1
+    for shard in execution.shards:
+        drawn = [{draw.name for draw in shard.plan.draws_at(hop)} for hop in range(2)]
+        assert drawn[0] == set(shard.own.names)
+        sources = {name.split(":")[0] for name in shard.own.names} | ({"paper"} if shard.own.own_row else set())
+        assert {name.split(":")[2] for name in drawn[1]} == sources
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shards": 3, "devices": 0}, "relation_shards = 3, but only 2 branches lead to 'paper'"),
+        ({"shards": 0}, "set it to 2 or more, or name a plan"),
+        ({"training": {"micro_batches": 2}}, "training.micro_batches does not go with"),
+        ({"sampling": {"side": "device"}}, "samples on the host; leave sampling.side out"),
+    ],
+)
+def test_what_is_not_covered_is_one_line(changes, message):
+    with pytest.raises(InputError, match=message):
+        first(**changes)
+
+
+def test_settings_of_shards_need_the_strategy():
+    config = recipe("rgcn")
+    config = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, relation_shards=2))
+    with pytest.raises(InputError, match=r"relation_shards = 2 is for distributed\.strategy = 'raf'"):
+        execution_of(pose(academic(), config))
+
+
+def test_packing_gives_back_what_was_packed():
+    rng = np.random.default_rng(0)
+    trees = [
+        [rng.normal(size=(3, 2)).astype(np.float32), np.arange(5, dtype=np.int32), np.array(True)],
+        [np.zeros((0, 4), np.float32), np.arange(9, dtype=np.int32).reshape(3, 3)],
+    ]
+    packings = [Packing.of(each) for each in trees]
+    sizes = largest(packings)
+    assert sizes == {"bool": 1, "float32": 6, "int32": 9}
+    for leaves, packing in zip(trees, packings, strict=True):
+        traced = packing.unpack(packing.pack(leaves, sizes))
+        buffers = {name: np.zeros(size, name) for name, size in sizes.items()}
+        packing.write(leaves, buffers)
+        for found in (traced, packing.unpack(buffers)):
+            for a, b in zip(found, leaves, strict=True):
+                np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="the packing says float32"):
+        packings[0].write([trees[0][0][:2], *trees[0][1:]], buffers)
+
+
+def small_run(folder: Path, *more: str) -> list[str]:
+    return [
+        sys.executable, "-m", "jhgnn.train", "--config=configs/rgcn_mag.toml", "--data.format=synthetic",
+        "--data.scale=0.002", "--sampling.batch_size=128", "--sampling.fan_out=3,2", "--distributed.strategy=raf",
+        "--distributed.relation_shards=2", "--training.checkpoint_every_s=0", f"--run.dir={folder}", *more,
+    ]  # fmt: skip
+
+
+def train(folder: Path, *more: str, devices: int = 2) -> None:
+    flags = f"--xla_backend_optimization_level=0 --xla_force_host_platform_device_count={devices}"
+    known = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    done = subprocess.run(small_run(folder, *more), cwd=ROOT, env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def figures(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def scores(folder: Path) -> dict[str, float]:
+    named = ("test_loss", "test_micro_f1", "val_loss", "val_micro_f1")
+    return {name: figures(folder)[name] for name in named}
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path):
+    train(tmp_path / "whole", "--training.epochs=2")
+    train(tmp_path / "cut", "--training.epochs=2", "--sampling.max_steps=5")
+    train(tmp_path / "cut", "--training.epochs=2", "--sampling.max_steps=0", "--resume")
+    assert figures(tmp_path / "whole")["strategy"] == "raf"
+    assert scores(tmp_path / "cut") == scores(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_two_processes_each_with_its_own_relations_train_as_one(tmp_path):
+    train(tmp_path / "one", "--training.epochs=1")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=1"
+    known = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    shared = [f"--distributed.coordinator=127.0.0.1:{port}", "--distributed.num_processes=2", "--training.epochs=1"]
+    pair = [
+        subprocess.Popen(
+            small_run(tmp_path / "two", *shared, f"--distributed.process_id={number}"),
+            cwd=ROOT, env=known, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    errors = [each.communicate(timeout=600)[1] for each in pair]
+    assert [each.returncode for each in pair] == [0, 0], errors[0][-3000:]
+    assert figures(tmp_path / "two")["processes"] == 2
+    assert scores(tmp_path / "two") == pytest.approx(scores(tmp_path / "one"), rel=1e-5)
