@@ -266,21 +266,16 @@ class SamplingConfig:
 class DistributedConfig:
     """Training on several devices: each draws its own share of every batch, or its own relations."""
 
-    strategy: Literal["data", "raf"] = _option(
+    strategy: Literal["data", "owner", "leapgnn", "raf"] = _option(
         "data",
-        "data: devices share a batch; raf: relations first, each shard of devices draws and aggregates its own"
-        " relations for all targets, and they meet once a step",
+        "data: equal shares of a batch, in its order; owner: each target at its home, the device that keeps its row;"
+        " leapgnn: the baseline whose models move from home to home; raf: relations first, each shard of devices draws"
+        " and aggregates its own relations for all targets, and they meet once a step",
     )
     relation_shards: int = _option(
         0, "raf: shards that the relations into the targets are dealt out to; 0: as distributed.plan says", minimum=0
     )
     plan: str = _option("", "raf: a plan of `python -m jhgnn.partition --method meta --out`; empty: dealt out by size")
-
-    strategy: Literal["data", "owner", "leapgnn"] = _option(
-        "data",
-        "who trains which targets of a batch: data: equal shares in the order of the batch; owner: each target at its"
-        " home, the device that keeps its row; leapgnn: the baseline whose models move from home to home",
-    )
     parts: str = _option(
         "",
         "folder of python -m jhgnn.partition with a part for each device: rows of features and embeddings are then cut"
@@ -352,7 +347,7 @@ class Config:
         sampling, distributed, training = self.sampling, self.distributed, self.training
         keys = [key for key in ("parts", "method") if getattr(distributed, key)]
         if not keys:
-            if distributed.strategy != "data":
+            if distributed.strategy in ("owner", "leapgnn"):
                 raise InputError(
                     f"distributed.strategy = {distributed.strategy!r} trains targets where their rows are: give"
                     " distributed.parts, or distributed.method"

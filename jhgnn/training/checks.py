@@ -95,6 +95,8 @@ def _check_strategy(config: Config, model: type[Model]) -> None:
             if value := getattr(distributed, key):
                 raise InputError(f"distributed.{key} = {value!r} is for distributed.strategy = 'raf'; leave it out")
         return
+    if distributed.parts or distributed.method:
+        raise InputError("distributed.strategy = 'raf' keeps all rows on every device; leave distributed.parts out")
     if not sampling.batch_size:
         raise InputError("distributed.strategy = 'raf' trains on mini-batches; set sampling.batch_size")
     if config.task.name != "node_classification":

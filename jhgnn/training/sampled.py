@@ -125,6 +125,8 @@ class Sampled(Execution):
     def shares(self) -> Shares:
         """Which device trains which targets of a batch."""
         strategy, batches = self.config.distributed.strategy, self.batches(self.config.run.seed)
+        if strategy == "raf":  # each place of `data` has an equal share, whatever its relation shards
+            strategy = "data"
         places = None
         if strategy != "data":
             assert self.parts is not None
