@@ -21,9 +21,11 @@ class InputEmbeddings(nnx.Module):
         init = nnx.initializers.glorot_uniform()
         self.tables = nnx.Dict(
             {
-                node_type: nnx.Param(init(rngs.params(), (spec.num_nodes[node_type], width)))
+                # One row stands in for those of a type without nodes: its initializer divides by their number.
+                node_type: nnx.Param(init(rngs.params(), (max(1, count), width))[:count])
                 for node_type in sorted(node_types)
                 if node_type not in spec.feature_widths
+                for count in [spec.num_nodes[node_type]]
             }
         )
         self.widths = {node_type: spec.feature_widths.get(node_type, width) for node_type in sorted(node_types)}

@@ -36,11 +36,6 @@ SLOW_GRADIENTS = [
     {"graph": "mag", "model": {"name": "rgat", "layers": 3}, "data": 2, "rel": 2},
     {"graph": "aifb", "model": {"name": "rgcn", "layers": 2, "bases": 2}, "data": 2, "rel": 4},
     {"graph": "aifb", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3},
-    {"graph": "acm", "model": {"name": "rgcn", "layers": 2, "self_loop": False}, "data": 2, "rel": 2},
-    {"graph": "acm", "model": {"name": "rgat", "layers": 1}, "data": 1, "rel": 2},
-    {"graph": "academic", "model": HAN | {"layers": 2, "residual": True, "layer_norm": True}, "data": 2, "rel": 2},
-    {"graph": "acm", "model": HAN | {"layers": 3, "projection_bias": True}, "data": 1, "rel": 2},
-    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "training": {"remat": "full"}},
 ]
 STEPS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "steps": 20},
