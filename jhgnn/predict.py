@@ -7,9 +7,12 @@ from pathlib import Path
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.config.recipe import override
-from jhgnn.errors import InputError
+from jhgnn.errors import StorageError
+from jhgnn.runtime import exits
 from jhgnn.runtime.files import write_array, write_text
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
+from jhgnn.runtime.interrupt import Leaving
+from jhgnn.runtime.storage_cause import cause
 
 
 def predict(config: Config, folder: Path, output: Path) -> str:
@@ -18,7 +21,8 @@ def predict(config: Config, folder: Path, output: Path) -> str:
     Of a run of link prediction: `links.csv`, `embeddings_TYPE.npy` and `relations.npy`.
 
     Raises:
-        InputError: the run has no complete checkpoint, the data has changed, or the output cannot be written.
+        InputError: the run has no complete checkpoint, or the data has changed.
+        StorageError: the output cannot be written.
     """
     from jhgnn.run import Run
 
@@ -32,7 +36,9 @@ def predict(config: Config, folder: Path, output: Path) -> str:
             else:
                 write_array(output / name, content)
     except OSError as error:
-        raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
+        raise StorageError(
+            f"--output {output}: {cause(error)}; the run is as it was: name a folder that can be written, or make room"
+        ) from None
     return f"{run.describe_predictions()}, parameters of epoch {run.best_epoch}: {output}"
 
 
@@ -50,8 +56,9 @@ def parser() -> OneLineParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
-    try:
+    """Runs the command; gives its exit code (docs/reliability.md), after one line on stderr where it is not 0."""
+
+    def command(_: Leaving) -> int:
         options = parser().parse_args(arguments)
         folder = Path(options.run).expanduser()
         from jhgnn.run import read_recipe  # imports JAX: not for a wrong argument
@@ -61,13 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config = override(config, {"data": {"path": options.data_path}}, where="command line")
         output = Path(options.output).expanduser() if options.output else folder / "predictions"
         print(predict(config, folder, output))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        return 0
+
+    return exits.ending(command, interrupted="ended at once; the run is as it was: start again")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
 from jhgnn.models import checked
 from jhgnn.nn.model import Model
+from jhgnn.runtime.console import Say
 from jhgnn.runtime.jax_settings import configure_jax
 from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
@@ -82,6 +83,8 @@ class Run:
         if seeds and not store.exists():
             raise InputError(f"run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
         store.progress()  # says what is wrong before any data is read
+        if store.fallback:
+            Say(quiet=not progress)(store.fallback)
         if graph is None and not (config.data.path or config.data.preset):
             raise InputError(
                 f"run {folder}: was trained on a graph in memory; give it as Run.open(..., graph=...), or save it with"

@@ -103,7 +103,8 @@ def train(
         callbacks: called in their order after each epoch, in every process.
 
     Raises:
-        InputError: nothing to resume from, or a folder that cannot be written.
+        InputError: nothing to resume from.
+        StorageError: a checkpoint or the metrics cannot be written, or the folder was removed.
         NonFiniteLossError: the loss or a gradient stopped being finite; the checkpoint holds the state before it.
         LoaderError: a batch could not be prepared.
     """
@@ -136,6 +137,8 @@ class _Run:
         if resume:
             batches = f", batch {self.progress.step}" if self.progress.step else ""
             say(f"resumed after epoch {self.progress.epoch}{batches} from {folder}")
+            if self.store.fallback:
+                say(self.store.fallback)
         self.state: TrainState = programs.place(state)
         self.best_params: Params = _copy(best_params)  # the state is donated to the next step
         self.metrics: Metrics | None = None
@@ -252,6 +255,8 @@ class _Run:
         self.progress = dataclasses.replace(progress, waited=progress.waited + 1, loss_sum=0.0, num_targets=0)
         step_ms = statistics.fmean(self.step_s[-self.steps_per_epoch :]) * 1e3
         shown = f"{step_ms:.1f} ms{' a batch' if self.steps_per_epoch > 1 else ''}, loss {loss:.4f}"
+        if self.metrics is not None:
+            self.metrics.check()
         found: Scores = {}
         if progress.epoch % training.evaluate_every == 0 or progress.epoch == training.epochs:
             found = self._evaluate(loss, step_ms)
@@ -286,6 +291,7 @@ class _Run:
         if self.saved == at:
             return
         if self.metrics is not None:
+            self.metrics.check()
             self.metrics.flush()
         state, best_params = as_host((self.state, self.best_params))
         if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it

@@ -8,6 +8,7 @@ from jhgnn.config import Config
 from jhgnn.training.execution import Execution
 from jhgnn.training.problem import Problem, build_graphs, read_problem
 from jhgnn.training.sampled import Sampled
+from jhgnn.training.size_check import check_aggregations, check_memory
 from jhgnn.training.whole_graph import WholeGraph
 
 
@@ -25,7 +26,17 @@ def execution_of(problem: Problem) -> Execution:
     """The execution of a problem.
 
     Semantic graph build and placement are annotated for the profiler; that costs nothing without a trace.
+
+    Raises:
+        InputError: as `prepare`; or the model is larger than the memory, or of more layers than can be compiled.
     """
+    check_aggregations(problem)
+    execution = _executed(problem)
+    check_memory(execution)
+    return execution
+
+
+def _executed(problem: Problem) -> Execution:
     if problem.config.sampling.batch_size:
         with jax.profiler.TraceAnnotation("SGB"):
             return Sampled(problem)
