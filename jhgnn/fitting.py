@@ -15,6 +15,7 @@ from jhgnn import models
 from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe, override
 from jhgnn.config.settings import by_section
+from jhgnn.config.shipped import find_recipe
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.model import Model
@@ -147,7 +148,7 @@ def _start(
     elif isinstance(recipe, Config):
         config = recipe
     elif isinstance(recipe, str | Path):
-        config = load_recipe(recipe)
+        config = load_recipe(find_recipe(str(recipe)))
     else:
         kind = type(recipe).__name__
         raise InputError(f"{WHERE}: {kind} is nothing to train on; give a HeteroGraph, a recipe's path, or a Config")

@@ -15,6 +15,7 @@ import orbax.checkpoint
 
 from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime.files import sync_folder, write_json
+from jhgnn.runtime.quiet_threads import quiet_threads
 from jhgnn.runtime.storage_cause import cause
 from jhgnn.training.state import Params, TrainState
 
@@ -99,7 +100,8 @@ class CheckpointStore:
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
         metadata = {"progress": recorded, "shapes": _shapes(tree), "specs": _specs(tree)}
         try:
-            ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
+            with quiet_threads("absl"):
+                ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
             if jax.process_index() == 0:
                 digests = _digests(path, sync=True)
                 sync_folder(self.folder)
@@ -212,7 +214,8 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
         on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
     try:
-        return ocp.load_checkpointables(path, abstract)
+        with quiet_threads("absl"):
+            return ocp.load_checkpointables(path, abstract)
     except Exception as error:
         reason = cause(error)
         if reason is None:
@@ -224,7 +227,8 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
 
 def _metadata(path: Path) -> Any:
     try:
-        return ocp.checkpointables_metadata(path).custom_metadata
+        with quiet_threads("absl"):
+            return ocp.checkpointables_metadata(path).custom_metadata
     except Exception as error:
         reason = cause(error)
         if reason is None:
