@@ -1,6 +1,5 @@
 """How a command ends: its exit code, and at most one line on stderr. docs/reliability.md lists the codes."""
 
-import errno
 import os
 import signal
 import sys
@@ -8,15 +7,9 @@ from collections.abc import Callable
 
 from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime.interrupt import Leaving, leaving_on_signals
-from jhgnn.runtime.storage_cause import cause
+from jhgnn.runtime.storage_cause import OF_STORAGE, cause
 
 DONE, FAILED, WRONG_INPUT, STORAGE = 0, 1, 2, 3
-
-_OF_STORAGE = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.EFBIG, errno.EMFILE, errno.ENFILE}
-    | {errno.ENOMEM, errno.ENODEV, errno.ENXIO, errno.ETIMEDOUT, errno.EBADF}
-)
-"""What no other argument of the command would mend; all else, such as a missing file, is wrong input."""
 
 
 def ending(
@@ -49,7 +42,7 @@ def ending(
         return _end("", closed_pipe)
     except OSError as error:
         text = f"{error.filename or 'a file'}: {error.strerror or ' '.join(str(error).split())}"
-        return _end(text, STORAGE if error.errno in _OF_STORAGE else WRONG_INPUT)
+        return _end(text, STORAGE if error.errno in OF_STORAGE else WRONG_INPUT)
     except MemoryError as error:
         return _out_of_memory(error, memory_advice)
     except Exception as error:

@@ -6,7 +6,15 @@ import re
 
 from jhgnn.errors import StorageError
 
-_NAMED = {os.strerror(number): number for number in errno.errorcode}
+OF_STORAGE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+    | {errno.ENODEV, errno.ENXIO, errno.EBADF, errno.ENOLCK}
+)
+"""Numbers of errors that no other argument of a command would mend."""
+
+_OF_NAMES = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY})
+_TOLD = frozenset(os.strerror(number) for number in OF_STORAGE | _OF_NAMES)
+"""What says in a text that a file operation failed; the words for a connection or for memory are not among them."""
 
 
 def cause(error: BaseException) -> str | None:
@@ -24,10 +32,10 @@ def cause(error: BaseException) -> str | None:
         seen.add(id(each))
         if isinstance(each, StorageError):
             return str(each)
-        if isinstance(each, OSError) and each.strerror:
+        if isinstance(each, OSError) and each.strerror and not isinstance(each, ConnectionError):
             return each.strerror
         text = str(each)
-        for reason in _NAMED:
+        for reason in _TOLD:
             if re.search(rf"\b{re.escape(reason)}\b", text):
                 return reason
         if isinstance(each, BaseExceptionGroup):
