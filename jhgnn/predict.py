@@ -7,12 +7,12 @@ from pathlib import Path
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.config.recipe import override
-from jhgnn.errors import StorageError
+from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime import exits
 from jhgnn.runtime.files import write_array, write_text
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
 from jhgnn.runtime.interrupt import Leaving
-from jhgnn.runtime.storage_cause import cause
+from jhgnn.runtime.storage_cause import OF_STORAGE
 
 
 def predict(config: Config, folder: Path, output: Path) -> str:
@@ -21,8 +21,8 @@ def predict(config: Config, folder: Path, output: Path) -> str:
     Of a run of link prediction: `links.csv`, `embeddings_TYPE.npy` and `relations.npy`.
 
     Raises:
-        InputError: the run has no complete checkpoint, or the data has changed.
-        StorageError: the output cannot be written.
+        InputError: the run has no complete checkpoint, the data has changed, or the output's folder cannot be written.
+        StorageError: there is no room for the output, or its disk fails.
     """
     from jhgnn.run import Run
 
@@ -36,8 +36,10 @@ def predict(config: Config, folder: Path, output: Path) -> str:
             else:
                 write_array(output / name, content)
     except OSError as error:
+        if error.errno not in OF_STORAGE:
+            raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
         raise StorageError(
-            f"--output {output}: {cause(error)}; the run is as it was: name a folder that can be written, or make room"
+            f"--output {output}: {error.strerror}; the run is as it was: mend that, and start again"
         ) from None
     return f"{run.describe_predictions()}, parameters of epoch {run.best_epoch}: {output}"
 

@@ -285,9 +285,12 @@ def _damage(path: Path) -> str | None:
     """
     try:
         expected = json.loads((path / _DIGESTS).read_text())
-        found = _digests(path)
     except (OSError, ValueError):
-        return f"{_DIGESTS} or a file that it lists cannot be read"
+        return f"{_DIGESTS} cannot be read"
+    try:
+        found = _digests(path)
+    except OSError as error:
+        return f"file {error.filename} cannot be read: {error.strerror}"
     if not isinstance(expected, dict):
         return f"{_DIGESTS} holds no list of files"
     for name in sorted(expected.keys() | found.keys()):
