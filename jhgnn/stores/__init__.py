@@ -1,7 +1,7 @@
 """Rows by node type, wherever they live: fixed features and learnable embeddings, on the host or on the devices.
 
-A model and a step read rows through one interface and do not know where the rows are. A cache, or rows in shards, would
-be further implementations of the same two protocols.
+A model and a step read rows through one interface and do not know where the rows are. `ShardedRows` is apart from the
+two protocols: its rows are cut over devices, which fetch them together, for all types at once.
 """
 
 from collections.abc import Collection
