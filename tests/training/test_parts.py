@@ -153,20 +153,20 @@ def agreement(*arguments: str) -> list[dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "devices"), [("rgcn", "2,4,8"), ("rgat", "2,4"), ("han", "2,4")])
-def test_gradients_on_several_devices_are_those_of_one_in_float64(name, devices):
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
+def test_gradients_on_2_4_and_8_devices_are_those_of_one_in_float64(name):
     strategies = "data,owner" if name == "han" else "data,owner,leapgnn"
-    for found in agreement("64", name, strategies, "random", devices):
+    for found in agreement("64", name, strategies, "random", "2,4,8"):
         assert found["dtype"] == "float64"
         assert found["gradient"] < 1e-12, found
         assert found["same_graphs"], found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "devices"), [("rgcn", "2,8"), ("rgat", "4"), ("han", "4")])
-def test_parameters_after_20_steps_are_those_of_one_device(name, devices):
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
+def test_parameters_after_20_steps_are_those_of_one_device(name):
     strategies = "data,owner" if name == "han" else "data,owner,leapgnn"
-    for found in agreement("32", name, strategies, "random", devices):
+    for found in agreement("32", name, strategies, "random", "2,4,8"):
         assert found["params"] < CLOSE, found
 
 
