@@ -112,10 +112,18 @@ def node_keys(text: str) -> list[str]:
     return keys
 
 
-def data_changes(options: argparse.Namespace) -> dict[str, str]:
-    """The fields of the recipe's `data` that the command line names anew."""
+def recipe_of(options: argparse.Namespace) -> tuple[Config, bool]:
+    """The recipe of the run that `--run` names, with the data that the command line names anew; and whether it does.
+
+    Raises:
+        InputError: the folder holds no run, or a field cannot be what is named.
+    """
+    from jhgnn.run import read_recipe  # imports JAX: not for a wrong argument
+
+    config = read_recipe(Path(options.run).expanduser())
     named = {"path": options.data_path, "format": options.data_format}
-    return {name: value for name, value in named.items() if value is not None}
+    changes = {name: value for name, value in named.items() if value is not None}
+    return (override(config, {"data": changes}, where="command line") if changes else config), bool(changes)
 
 
 def add_data_options(parser: OneLineParser) -> None:
@@ -159,14 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         folder = Path(options.run).expanduser()
-        from jhgnn.run import read_recipe  # imports JAX: not for a wrong argument
-
-        config = read_recipe(folder)
-        changes = data_changes(options)
-        if changes:
-            config = override(config, {"data": changes}, where="command line")
+        config, moved = recipe_of(options)
         output = Path(options.output).expanduser() if options.output else folder / "predictions"
-        print(predict(config, folder, output, moved=bool(changes), nodes=options.nodes, new_nodes=options.new_nodes))
+        print(predict(config, folder, output, moved=moved, nodes=options.nodes, new_nodes=options.new_nodes))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

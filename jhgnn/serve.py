@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from jhgnn.config.command_line import OneLineParser
-from jhgnn.config.recipe import override
 from jhgnn.errors import InputError
-from jhgnn.predict import add_data_options, data_changes, other_graph
+from jhgnn.predict import add_data_options, other_graph, recipe_of
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
 
 if TYPE_CHECKING:
@@ -78,12 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.warm < 0:
             raise InputError(f"--warm {options.warm}: need 0 or more")
         folder = Path(options.run).expanduser()
-        from jhgnn.run import Run, read_recipe  # imports JAX: not for a wrong argument
+        config, _ = recipe_of(options)
+        from jhgnn.run import Run  # imports JAX: not for a wrong argument
 
-        config = read_recipe(folder)
-        changes = data_changes(options)
-        if changes:
-            config = override(config, {"data": changes}, where="command line")
         found = other_graph(config, folder, options.new_nodes) if config.data.path else None
         predictor = Run.open(folder, config=config).predictor() if found is None else found[0]
         predictor.prepare()

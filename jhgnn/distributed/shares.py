@@ -11,7 +11,7 @@ import numpy as np
 
 from jhgnn.graph.sampled import PADDING
 
-Strategy: TypeAlias = Literal["data", "owner", "leapgnn"]
+Strategy: TypeAlias = Literal["data", "owner", "leapgnn", "raf"]
 
 QUANTILE = 0.9
 """Of the largest shares met in pre-sampling; a batch that needs more spills."""
@@ -22,12 +22,12 @@ class Shares:
     """Cuts a batch into equally many parts of one size for every place.
 
     Attributes:
-        strategy: `data` cuts the batch in its order; `owner` gives each target to its home; `leapgnn` likewise, each
-            model's targets apart.
+        strategy: `data` and `raf` cut the batch in its order; `owner` gives each target to its home; `leapgnn`
+            likewise, each model's targets apart.
         num_places: of the mesh's axis `data`.
         num_parts: of each place's share, one after the other.
         size: of a part, with its padding.
-        places: int32 `[num_nodes]`, the home of each target; none for `data`.
+        places: int32 `[num_nodes]`, the home of each target; none for `data` and `raf`.
     """
 
     strategy: Strategy
@@ -42,7 +42,7 @@ class Shares:
         Every target of `ids`, int32 `[batch]`, stands in exactly one part. With `leapgnn` part t of place s is
         M_{m,s} for m = (s + t) mod N, as the models come by.
         """
-        if self.strategy == "data" or self.places is None:
+        if self.places is None:
             return ids.reshape(self.num_places, self.num_parts, self.size)
         if self.strategy == "owner":
             return by_home(ids, self.places, self.num_places, self.size * self.num_parts).reshape(
@@ -105,12 +105,12 @@ def plan_shares(
     Args:
         strategy: see `Shares`.
         num_places: of the mesh's axis `data`.
-        batch_size: of the global batch; `data` and `leapgnn` divide it evenly over the places first.
+        batch_size: of the global batch; `data`, `raf` and `leapgnn` divide it evenly over the places first.
         batches: some of the training's, int32 `[batch]` each, with padding.
         places: int32 `[num_nodes]`, the home of each target.
-        num_parts: of each place's share with `data`.
+        num_parts: of each place's share with `data` and `raf`.
     """
-    if strategy == "data":
+    if strategy in ("data", "raf"):
         return Shares(strategy, num_places, num_parts, batch_size // (num_places * num_parts))
     assert places is not None
     models = num_places if strategy == "leapgnn" else 1

@@ -23,7 +23,7 @@ from jhgnn.ops.registry import OPS
 from jhgnn.stores.host import HostRows
 from jhgnn.tasks.node_classification import NodeClassification, predictions_csv
 from jhgnn.training.checks import takes_fields
-from jhgnn.training.execution import Execution
+from jhgnn.training.execution import Execution, builder_of
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import Problem
 from jhgnn.training.state import Builder, Params, abstract_params, structure_of
@@ -165,12 +165,7 @@ class Predictor:
             sparse_implementation=OPS["sparse_matmul"].choose(SparseRows)[0],
         )
 
-        def build(rngs: nnx.Rngs) -> Model:
-            model = self._model(config, spec, rngs=rngs)
-            self.task.add_head(model, self._model.settled(config), spec, rngs=rngs)
-            return model
-
-        return build
+        return builder_of(self._model, self.task, config, spec)
 
     @functools.cached_property
     def _structure(self) -> nnx.GraphDef:

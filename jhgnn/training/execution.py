@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jhgnn.config import Config
+from jhgnn.config import Config, ModelConfig
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.schema import Metapath
@@ -56,6 +56,17 @@ class Batch:
     following: Cursor
     bucket: int
     arguments: Any
+
+
+def builder_of(model: type[Model], task: Task, config: ModelConfig, spec: GraphSpec) -> Builder:
+    """A function that makes a model with a task's head."""
+
+    def build(rngs: nnx.Rngs) -> Model:
+        made = model(config, spec, rngs=rngs)
+        task.add_head(made, model.settled(config), spec, rngs=rngs)
+        return made
+
+    return build
 
 
 class Execution(abc.ABC):
@@ -121,16 +132,10 @@ class Execution(abc.ABC):
 
         `implementations`, by semantic graph, replace those that were chosen.
         """
-        spec, config = self.spec, self.config.model
+        spec = self.spec
         if implementations is not None:
             spec = dataclasses.replace(spec, implementations=implementations)
-
-        def build(rngs: nnx.Rngs) -> Model:
-            model = self.model(config, spec, rngs=rngs)
-            self.task.add_head(model, self.model.settled(config), spec, rngs=rngs)
-            return model
-
-        return build
+        return builder_of(self.model, self.task, self.config.model, spec)
 
     @functools.cached_property
     def structure(self) -> nnx.GraphDef:

@@ -27,8 +27,9 @@ from jhgnn.training.raf_feed import SPECS, RelFeed, RelSource
 from jhgnn.training.raf_shards import RelShard, relation_shards
 from jhgnn.training.raf_step import BranchReader, RelBatch, RelUpdateProgram, abstract_packing
 from jhgnn.training.remat import check_supported
-from jhgnn.training.sampled import Sampled, SampledPrograms
+from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_feed import SampledFeed
+from jhgnn.training.sampled_programs import SampledPrograms
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateReport
 

@@ -1,7 +1,7 @@
 """Brings batches to the shards of `rel`: each device's own branches, sampled, gathered and packed on the host."""
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,11 +11,12 @@ from jhgnn.config import SamplingConfig
 from jhgnn.graph.sampled import SampledBlocks
 from jhgnn.sampling.capacities import Buckets, fixed, padding_waste
 from jhgnn.sampling.compressed import with_edges
-from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
-from jhgnn.sampling.loader import Loader, Prefetch
+from jhgnn.sampling.loader import Loader
 from jhgnn.sampling.plan import Capacities, SamplingPlan
-from jhgnn.training.execution import Batch, Feed
+from jhgnn.training.execution import Batch
+from jhgnn.training.loaded_feed import LoadedFeed, prefetch_of
 from jhgnn.training.mesh import BY_DEVICE, SHARDED, DeviceMesh
 from jhgnn.training.packing import Sizes, largest
 from jhgnn.training.raf_step import BranchReader, RelBatch
@@ -124,59 +125,28 @@ class _ShardSamplers:
         return [(blocks, most) for blocks, _ in again], most
 
 
-class RelFeed(Feed):
-    """The batches of training.
+class RelFeed(LoadedFeed):
+    """The batches of training; of what they waste the mean over devices counts.
 
     Attributes:
         batches: the examples by epoch and step.
-        wait_s, host_s, waste, num_batches: as in `SampledFeed`; waste is the mean over devices.
     """
 
     def __init__(self, source: RelSource, batches: EpochBatches) -> None:
+        super().__init__(source.mesh)
         self._source, self.batches = source, batches
-        mesh, settings = source.mesh, source.settings
-        self._no_votes = mesh.place(np.zeros((len(mesh.local_shards), 2), np.float32), SHARDED)
-        self.waste = {"slots": 0.0, "entries": 0.0}
-        self.host_s = {"sample": 0.0, "gather": 0.0, "transfer": 0.0}
-        self.num_batches = 0
+        mesh = source.mesh
         self._loader = Loader(
             _ShardSamplers(source),
             batches,
             fixed(source.capacities[0][0]),
             seeds_of=lambda ids, step: source.seeds_of(ids, batches.seed, step),
-            prefetch=Prefetch(
-                settings.prefetch_threads, settings.prefetch_depth, int(settings.prefetch_memory_gib * 2**30)
-            ),
+            prefetch=prefetch_of(source.settings),
             gather=self._gather,
             transfer=self._transfer,
             num_shards=mesh.size,
             local_shards=mesh.local_shards,
         )
-
-    @property
-    def wait_s(self) -> float:
-        return self._loader.wait_s
-
-    def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Batch, None, None]:
-        batches = self._loader.iterate(start, stop)
-        try:
-            for batch in batches:
-                arguments, waste = batch.inputs
-                for kind, part in waste.items():
-                    self.waste[kind] += part
-                self.host_s["sample"] += batch.sample_s
-                self.host_s["gather"] += batch.gather_s
-                self.host_s["transfer"] += batch.transfer_s
-                self.num_batches += 1
-                yield Batch(batch.cursor, batch.following, batch.bucket, (arguments, self._no_votes))
-        finally:
-            batches.close()  # type: ignore[attr-defined]
-
-    def voting(self, batch: Batch, votes: np.ndarray) -> Batch:
-        arguments, _ = batch.arguments
-        mesh = self._source.mesh
-        placed = mesh.place(np.tile(votes, (len(mesh.local_shards), 1)), SHARDED)
-        return dataclasses.replace(batch, arguments=(arguments, placed))
 
     def again(self, batch: Batch, bucket: int) -> RelBatch:
         """The same batch in a bigger bucket, on the devices; its draws depend on nothing but its place in training."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -16,34 +16,31 @@ from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
 from jhgnn.graph.sampled import FrozenCounts
-from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.nn.embeddings import tables_of
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
 from jhgnn.sampling.block_arrays import block_arrays
 from jhgnn.sampling.capacities import Buckets, presampled
 from jhgnn.sampling.device import device_edges
-from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan
 from jhgnn.stores.device import DeviceRows
 from jhgnn.stores.host import HostRows
-from jhgnn.tasks.node_classification import added
-from jhgnn.tasks.task import Scores
-from jhgnn.training.diagnosis import HINT, explain_loss
-from jhgnn.training.execution import Batch, Execution, Feed, Programs, as_host, num_bytes
+from jhgnn.training.execution import Execution, num_bytes
 from jhgnn.training.layerwise import layerwise_rows
-from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
+from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs
 from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Problem
-from jhgnn.training.programs import Compiled, compile_lowered
-from jhgnn.training.raf_feed import RelFeed
+from jhgnn.training.programs import compile_lowered
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled_choices import plan_sampling
-from jhgnn.training.sampled_feed import BatchSource, SampledFeed
+from jhgnn.training.sampled_feed import BatchSource
+from jhgnn.training.sampled_programs import SampledPrograms
 from jhgnn.training.sampled_rows import rows_of_samples
 from jhgnn.training.sampled_step import CutReader, EvaluationProgram, Resident, SampledReader, Shard, seeds_by_type
-from jhgnn.training.state import Params, TrainState
-from jhgnn.training.update import UpdateProgram, UpdateReport
+from jhgnn.training.state import Params
+from jhgnn.training.update import UpdateProgram
 
 PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
 PRESAMPLED_BATCHES = 4  # at least, where shares have homes and requests are learnt as well
@@ -125,10 +122,8 @@ class Sampled(Execution):
     def shares(self) -> Shares:
         """Which device trains which targets of a batch."""
         strategy, batches = self.config.distributed.strategy, self.batches(self.config.run.seed)
-        if strategy == "raf":  # each place of `data` has an equal share, whatever its relation shards
-            strategy = "data"
         places = None
-        if strategy != "data":
+        if strategy in ("owner", "leapgnn"):
             assert self.parts is not None
             (target,) = self.task.targets
             placement = self.parts.placement
@@ -457,7 +452,7 @@ class Sampled(Execution):
         other._check_division()
         return other
 
-    def compile(self) -> "SampledPrograms":
+    def compile(self) -> SampledPrograms:
         check_supported(self.config.training.remat)
         buckets = range(self.num_buckets)
         steps = [compile_lowered(functools.partial(self.lower_update, bucket)) for bucket in buckets]
@@ -465,144 +460,6 @@ class Sampled(Execution):
         if not self.layerwise:
             evaluations = [compile_lowered(functools.partial(self.lower_evaluation, bucket)) for bucket in buckets]
         return SampledPrograms(self, steps, evaluations)
-
-
-class SampledPrograms(Programs):
-    """`Sampled`, compiled: a program of each kind for each bucket of capacities."""
-
-    execution: "Sampled"
-
-    def __init__(self, execution: "Sampled", steps: Sequence[Compiled], evaluations: Sequence[Compiled]) -> None:
-        super().__init__(execution, steps, evaluations)
-        self.mesh = execution.mesh
-        self.resident = self.mesh.place(execution.layout.resident, execution.resident_specs)
-        self.overflows = 0
-
-    def place(self, tree: Any) -> Any:
-        parts = self.execution.parts
-        if parts is None:
-            return self.mesh.place(tree, REPLICATED)
-        return self.mesh.place(parts.cut(tree), parts.specs(tree))
-
-    def whole(self, tree: Any) -> Any:
-        parts = self.execution.parts
-        return super().whole(tree) if parts is None else parts.whole(tree)
-
-    def shown(self, params: Params) -> Params:
-        return params if self.execution.parts is None else self.whole(params)
-
-    def feed(self, seed: int) -> "SampledFeed":
-        return SampledFeed(self.execution.source, self.execution.batches(seed))
-
-    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
-        """A batch that overflows on a device leaves the state alone and runs again in a bigger bucket."""
-        shard, votes = batch.arguments
-        for number in self._variants(batch):
-            state, report = self.steps[number](state, self.resident, shard, votes)
-            if not self._may_overflow(shard) or not bool(local(report.overflowed)):
-                self.overflows += int(number > 0)
-                return state, report
-        raise RuntimeError("a batch overflowed the bucket that holds any batch")
-
-    def _variants(self, batch: Batch) -> Iterator[int]:
-        """Programs for a batch, one after the other until one holds it: blocks that the host sampled fit one bucket."""
-        layout, (shard, _) = self.execution.layout, batch.arguments
-        first = layout.first(batch.bucket)
-        for number in range(first, len(self.steps)):
-            if shard.blocks is None or layout.bucket(number) == batch.bucket:
-                yield number
-
-    def _may_overflow(self, shard: Shard) -> bool:
-        return shard.blocks is None or self.execution.parts is not None
-
-    def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
-        """See `Programs`: over sampled neighbours, or over all of them, as `sampling.evaluation` says."""
-        execution = self.execution
-        batches = {
-            split: execution.evaluation_batches(split, seed) for split in splits if split in execution.task.splits
-        }
-        if execution.layerwise:
-            own = self.whole(params)
-            ids = {split: each.seeds for split, each in batches.items() if each is not None}
-            return (
-                execution.task.scores_of_rows(execution.structure, own, execution.rows(own, seed), ids) if ids else {}
-            )
-        found: Scores = {}
-        for split, each in batches.items():
-            if each is None:
-                continue
-            total: list[np.ndarray] | None = None
-            for batch in SampledFeed(self.execution.source, each).iterate(Cursor(), Cursor(1)):
-                total = added(total, as_host(self._count(params, batch)))
-            found[split] = execution.task.mean_scores(total, len(each.seeds))
-        return found
-
-    def _count(self, params: Params, batch: Batch) -> Any:
-        shard, _ = batch.arguments
-        for number in self._variants(batch):
-            counts, overflowed = self.evaluations[number](params, self.resident, shard)
-            if not self._may_overflow(shard) or not int(local(overflowed)):
-                return counts
-        raise RuntimeError("a batch overflowed the bucket that holds any batch")
-
-    def inference_arguments(self, params: Params, batch: Batch) -> tuple[Any, ...]:
-        return params, self.resident, batch.arguments[0]
-
-    def explain(self, state: TrainState, batch: Batch, where: str) -> str:
-        """See `Programs`: this process's shares are run one by one, without what devices exchange within a layer."""
-        if self.execution.parts is not None:  # a share alone has not the rows of other devices
-            return f"{where}; {HINT}"
-        if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
-            return f"{where}; {HINT}"
-        execution, (shard, _) = self.execution, batch.arguments
-        state, resident = as_host((state, self.resident))
-        program = execution.update_program(batch.bucket, num_devices=1)
-        reader, tables = program.reader, DeviceRows(tables_of(state.params))
-
-        def objective_of(part: Shard) -> Any:
-            def objective(params: Params) -> jax.Array:
-                inputs = reader.inputs(resident, part)
-                ids = reader.touched(params, inputs)
-                rows = {name: DeviceRows(tables_of(params)).gather(name, ids[name]) for name in tables.node_types}
-                return program.loss(with_tables(params, rows), state, inputs, resident, part).loss
-
-            return objective
-
-        losses = ((objective_of(part), state.params) for part in self._parts(reader, shard))
-        suspects = {"params": state.params, "features": as_host(dict(shard.features))}
-        return explain_loss(losses, suspects, where)
-
-    def _parts(self, reader: Any, shard: Shard) -> Iterator[Shard]:
-        """The shares of this process's devices, one by one, or their micro-batches."""
-        for number in range(len(jax.tree.leaves(shard)[0].addressable_shards)):
-            own = jax.tree.map(lambda leaf, number=number: leaf.addressable_data(number)[0], shard)
-            count = self.execution.shares.num_parts
-            if count == 1:
-                yield own
-                continue
-            parts, batch_of = reader.parts(own, count)
-            for index in range(count):
-                yield batch_of(jax.tree.map(lambda leaf, index=index: leaf[index], parts))
-
-    def figures(self, feed: Feed, train_s: float) -> dict[str, Any]:
-        assert isinstance(feed, SampledFeed | RelFeed)
-        sampling = self.execution.sampling
-        num_batches, on_host = max(1, feed.num_batches), sampling.side[0] == "host"
-        return {
-            "batch_size": self.execution.config.sampling.batch_size,
-            "sampling_side": sampling.side[0],
-            "sampling_side_reason": sampling.side[1],
-            "features_on_device": sampling.features_on_device[0],
-            "sampling_wait_share": feed.wait_s / train_s if train_s > 0 else 0.0,
-            # Of the loader's threads, beside training; handing over includes compressing tables for the CPU's kernels.
-            **{f"{what}_ms": feed.host_s[what] / num_batches * 1e3 if on_host else None for what in feed.host_s},
-            # Unknown where the device samples: its blocks never leave it.
-            "padding_waste_slots": feed.waste["slots"] / num_batches if on_host else None,
-            "padding_waste_entries": feed.waste["entries"] / num_batches if on_host else None,
-            "overflows": self.overflows,
-            "devices": self.mesh.size,
-            "processes": jax.process_count(),
-        }
 
 
 def cuts(config: Config, mesh: DeviceMesh) -> Iterator[int]:

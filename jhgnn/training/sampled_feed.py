@@ -16,8 +16,9 @@ from jhgnn.sampling.compressed import with_edges
 from jhgnn.sampling.entries import HostEntries
 from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.sampling.host import HostSampler
-from jhgnn.sampling.loader import Loader, Prefetch
-from jhgnn.training.execution import Batch, Feed
+from jhgnn.sampling.loader import Loader
+from jhgnn.training.execution import Batch
+from jhgnn.training.loaded_feed import LoadedFeed, prefetch_of
 from jhgnn.training.mesh import SHARDED, DeviceMesh
 from jhgnn.training.sampled_choices import Sampling
 from jhgnn.training.sampled_step import Shard
@@ -46,23 +47,13 @@ class BatchSource:
     features_of: Callable[[SampledBlocks], dict[str, Any]]
 
 
-class SampledFeed(Feed):
-    """Batches of the host sampler, or of examples alone where the devices sample.
-
-    Attributes:
-        wait_s: seconds that the training thread waited for batches.
-        host_s: seconds of host threads that sampling, gathering and handing over took; host sampler only.
-        waste: shares of slots and of table entries that were padding, summed over `num_batches`; host sampler only.
-    """
+class SampledFeed(LoadedFeed):
+    """Batches of the host sampler, or of examples alone where the devices sample."""
 
     def __init__(self, source: BatchSource, batches: EpochBatches) -> None:
+        super().__init__(source.mesh)
         self._source, self._batches = source, batches
-        mesh, sampling, settings = source.mesh, source.sampling, source.settings
-        self._no_votes = mesh.place(np.zeros((len(mesh.local_shards), 2), np.float32), SHARDED)
-        self._loader: Loader | None = None
-        self.waste = {"slots": 0.0, "entries": 0.0}
-        self.host_s = {"sample": 0.0, "gather": 0.0, "transfer": 0.0}
-        self.num_batches = 0
+        mesh, sampling = source.mesh, source.sampling
         if sampling.side[0] != "host":
             return
         edges = {
@@ -78,9 +69,7 @@ class SampledFeed(Feed):
             batches,
             source.buckets,
             seeds_of=lambda ids, step: source.seeds_of(ids, batches.seed, step),
-            prefetch=Prefetch(
-                settings.prefetch_threads, settings.prefetch_depth, int(settings.prefetch_memory_gib * 2**30)
-            ),
+            prefetch=prefetch_of(source.settings),
             gather=self._gather,
             transfer=self._transfer,
             num_shards=mesh.size * parts,
@@ -92,33 +81,11 @@ class SampledFeed(Feed):
         """Parts of all places' shares, one after the other."""
         return self._source.shares.cut(ids).reshape(-1, self._source.shares.size)
 
-    @property
-    def wait_s(self) -> float:
-        return 0.0 if self._loader is None else self._loader.wait_s
-
     def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Batch, None, None]:
         if self._loader is None:
             yield from self._examples(start, stop)
             return
-        batches = self._loader.iterate(start, stop)
-        try:
-            for batch in batches:
-                shard, waste = batch.inputs
-                for kind, part in waste.items():
-                    self.waste[kind] += part
-                self.host_s["sample"] += batch.sample_s
-                self.host_s["gather"] += batch.gather_s
-                self.host_s["transfer"] += batch.transfer_s
-                self.num_batches += 1
-                yield Batch(batch.cursor, batch.following, batch.bucket, (shard, self._no_votes))
-        finally:
-            batches.close()  # type: ignore[attr-defined]
-
-    def voting(self, batch: Batch, votes: np.ndarray) -> Batch:
-        shard, _ = batch.arguments
-        mesh = self._source.mesh
-        placed = mesh.place(np.tile(votes, (len(mesh.local_shards), 1)), SHARDED)
-        return dataclasses.replace(batch, arguments=(shard, placed))
+        yield from super().iterate(start, stop)
 
     def _gather(self, blocks: SampledBlocks, ids: np.ndarray, step: int) -> Any:
         source = self._source

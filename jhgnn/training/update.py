@@ -148,12 +148,8 @@ class UpdateProgram:
             squares = [jnp.vdot(each.gradients, each.gradients) for each in rows.values()] if self.reader.cut else []
             vector, unravel = ravel_pytree((own, votes, squares))
             (summed, loss, count, overflows), votes, squares = unravel(jax.lax.psum(vector, self.axes))
-            if self.reader.cut:
-                pass  # their owners have summed them
-            elif self.num_devices > 1 and rows:
-                rows = merge_devices(rows, sizes, self.axes, after=count)
-            elif self.training.micro_batches > 1 or self.task.repeats:
-                rows = {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
+            if not self.reader.cut:  # else their owners have summed them
+                rows = self._merged(rows, sizes, after=count)
         with stage("PU"):
             scale = 1.0 / jnp.maximum(count, 1.0)
             gradients = with_tables(summed, {name: each.gradients for name, each in rows.items()})
@@ -176,6 +172,14 @@ class UpdateProgram:
         step = state.step + jnp.where(overflowed, 0, 1)
         report = UpdateReport(loss, count, finite, overflowed, norm, votes)
         return TrainState(step, state.seed, params, opt_state), report
+
+    def _merged(self, rows: Touched, sizes: Mapping[str, int], after: jax.Array) -> Touched:
+        """The touched rows of tables of these sizes, each once, with the gradients of all devices and parts summed."""
+        if self.num_devices > 1 and rows:
+            return merge_devices(rows, sizes, self.axes, after=after)
+        if self.training.micro_batches > 1 or self.task.repeats:
+            return {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
+        return rows
 
     def _alone(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
         """On one device that holds whole tables: the mean is taken before the gradient."""

@@ -14,7 +14,8 @@ from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from jhgnn.training.programs import compile_lowered
-from jhgnn.training.sampled import Sampled, SampledPrograms
+from jhgnn.training.sampled import Sampled
+from jhgnn.training.sampled_programs import SampledPrograms
 from jhgnn.training.state import TrainState
 from jhgnn.training.update import UpdateReport
 from tests.executions import configured
