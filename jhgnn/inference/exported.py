@@ -16,10 +16,10 @@ from flax import nnx
 from jhgnn.errors import InputError
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.nn.inputs import GraphInputs, GraphSpec
-from jhgnn.nn.model import Model
 from jhgnn.runtime.files import write_json
 from jhgnn.runtime.platform import compiling_for
 from jhgnn.tasks.node_classification import NodeClassification
+from jhgnn.training.execution import builder_of
 from jhgnn.training.problem import Problem, build_graphs, feature_widths, relations_of
 from jhgnn.training.state import Params, abstract_params, param_names, structure_of
 
@@ -67,11 +67,7 @@ def export(problem: Problem, params: Params, folder: Path) -> None:
         sparse_implementation=IMPLEMENTATION,
     )
 
-    def build(rngs: nnx.Rngs) -> Model:
-        model = problem.model(config, spec, rngs=rngs)
-        task.add_head(model, problem.model.settled(config), spec, rngs=rngs)
-        return model
-
+    build = builder_of(problem.model, task, config, spec)
     structure, abstract = structure_of(build), abstract_params(build)
     model: Any = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
     read = {name for layer in model.layers for name in layer.plan.relations}
