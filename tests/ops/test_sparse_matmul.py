@@ -180,6 +180,8 @@ def test_stack_is_neither_joined_nor_split() -> None:
 def test_float64() -> None:
     with jax.enable_x64(True):
         check(MATRICES["random"], 3, "segment", jnp.float64, tolerances.FLOAT64)
+        for implementation in ("rows", "bucketed"):
+            check(MATRICES["random"], 3, implementation, jnp.float64, tolerances.FLOAT64, SparseRows)
         with pytest.raises(ValueError, match="float64; cast"):
             sparse_matmul(SparseFeatures.from_scipy(MATRICES["random"]), jnp.zeros((70, 2)), implementation="native")
 
