@@ -21,9 +21,9 @@ def recipe(devices: int = 1, **sampling):
     )
 
 
-def profiled(config, folder):
+def profiled(config, folder, steps=3):
     folder.mkdir()
-    capture(config, folder, warm_up=1, steps=3, progress=False)
+    capture(config, folder, warm_up=1, steps=steps, progress=False)
     return analyse(folder)
 
 
@@ -53,7 +53,9 @@ def test_batches_in_turn_are_host_time(tmp_path):
 
 @pytest.mark.slow
 def test_batches_ahead_are_host_time_or_hidden(tmp_path):
-    profile = profiled(recipe(side="host", prefetch_threads=1), tmp_path / "p")
+    # At most three batches lie prepared when the first of ten steps begins: the others are made while it is watched.
+    config = recipe(side="host", prefetch_threads=1, prefetch_depth=2)
+    profile = profiled(config, tmp_path / "p", steps=10)
     check(profile)
     both = profile["host"]["parts"].keys() | profile["host"]["hidden"].keys()
     assert both >= {"SAMPLE", "GATHER", "LOAD"}
