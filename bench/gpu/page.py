@@ -24,7 +24,7 @@ def _lines(results: Mapping[str, Any]) -> list[str]:
     gpus = [row for row in rows if row["gpu"] in GPUS]
     lines = [
         f"Compiled for a {GPUS[SHOWN].name} by JAX {results['versions']['jax']}, on a machine without one, at the"
-        " commit that each row names; what was compiled for other kinds is in `bench/results/gpu-compile.json` as well.",
+        " commit that each row names; what was compiled for other kinds is in `bench/results/gpu-compile.json`.",
         "",
         "| recipe | program | devices | implementation | temporaries, MiB | kernels | launches | float scatters |"
         " collectives | compiled in, s | commit |",

@@ -47,7 +47,7 @@ def check_platforms() -> None:
 
 def asked_platforms() -> str:
     """What `JAX_PLATFORMS` says; empty where it is not set."""
-    return str(jax.config.jax_platforms or "")
+    return str(jax.config.jax_platforms or "")  # type: ignore[attr-defined]
 
 
 def has_gpu(root: Path = Path("/")) -> bool:
