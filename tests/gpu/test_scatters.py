@@ -58,7 +58,12 @@ CASES: Mapping[str, tuple[Callable[[], Any], Callable[[], Config]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+IN_DEFAULT_SUITE = ("rgat", "links by bases", "links by bases, sampled")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in IN_DEFAULT_SUITE else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_an_update_scatters_no_floats(case: str) -> None:
     graph, config = CASES[case]
     with compiling_for("cuda"):

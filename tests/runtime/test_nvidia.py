@@ -74,7 +74,11 @@ def test_nothing_is_said_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.skipif(nvidia.has_gpu(), reason="an NVIDIA GPU is here")
 @pytest.mark.parametrize(
-    ("asked", "line"), [("cuda", "NVIDIA's driver is not installed"), ("nonsense", "leave JAX_PLATFORMS out")]
+    ("asked", "line"),
+    [
+        ("cuda", "NVIDIA's driver is not installed"),
+        pytest.param("nonsense", "leave JAX_PLATFORMS out", marks=pytest.mark.slow),
+    ],
 )
 def test_a_command_says_in_a_line_why_a_platform_cannot_be_had(tmp_path: Path, asked: str, line: str) -> None:
     command = [sys.executable, "-m", "jhgnn.train", "--config", str(ROOT / "configs" / "han_acm.toml")]
