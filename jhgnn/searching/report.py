@@ -9,7 +9,7 @@ import numpy as np
 
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.files import write_text
-from jhgnn.searching.study import Study, Tried
+from jhgnn.searching.study import Study, Tried, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def show(study: Study, say: Say) -> None:
             str(tried.number + 1),
             f"{tried.value:.4f}",
             str(tried.epochs),
-            *(str(tried.settings[name]) for name in fields),
+            *(short(tried.settings[name]) for name in fields),
         ]
         for tried in done
     ]
@@ -90,15 +90,20 @@ def plot(study: Study) -> "Figure":
     if done:
         best = better.accumulate([each.value for each in done])
         panels[0].step([each.number + 1 for each in done], best, where="post", label="best so far")
+    panels[0].xaxis.get_major_locator().set_params(integer=True)
     panels[0].legend()
     for panel, dimension in zip(panels[1:], study.space, strict=True):
         panel.set_title(dimension.field)
         if dimension.log:
             panel.set_xscale("log")
+            panel.xaxis.set_major_formatter("{x:g}")  # in plain text: powers would ask for fonts that may be missing
+            panel.xaxis.set_minor_formatter("")
         for tried, marker in ((done, "o"), (pruned, "x")):
             values = [each.settings[dimension.field] for each in tried]
-            shown = [str(value) for value in values] if dimension.choices else values
-            panel.scatter(shown, [each.value for each in tried], marker=marker)
+            places = [dimension.choices.index(value) for value in values] if dimension.choices else values
+            panel.scatter(places, [each.value for each in tried], marker=marker)
+        if dimension.choices:
+            panel.set_xticks(range(len(dimension.choices)), list(map(str, dimension.choices)))
     return figure
 
 

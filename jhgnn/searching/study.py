@@ -88,7 +88,7 @@ class Study:
             study_name="search",
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(
-                n_startup_trials=STARTING_TRIALS, n_warmup_steps=config.training.epochs // UNPRUNED_SHARE
+                n_startup_trials=STARTING_TRIALS, n_warmup_steps=1 + config.training.epochs // UNPRUNED_SHARE
             ),
         )
         begun = len(self._study.trials)
@@ -211,13 +211,14 @@ def write_best(study: Study, tried: Tried) -> Path:
 
 
 def _line(tried: Tried) -> str:
-    shown = ", ".join(f"{field} = {_short(value)}" for field, value in tried.settings.items())
+    shown = ", ".join(f"{field} = {short(value)}" for field, value in tried.settings.items())
     if tried.state == "refused":
         return f"{shown}: refused ({tried.reason})"
     return f"{shown}: {tried.value:.4f} after {tried.epochs} epochs{', pruned' if tried.state == 'pruned' else ''}"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A setting as people read it: numbers to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -103,7 +103,7 @@ def test_trials_that_fall_behind_are_pruned(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "STARTING_TRIALS", 2)
     longer = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, epochs=12, patience=0))
     study = Study(tmp_path / "study", longer, parse_space(["training.learning_rate=1e-6,1e-1,1e-7,1e-8,2e-1"], longer))
-    study.run(academic(), 14, Say(quiet=True), StopRequest())
+    study.run(academic(), 10, Say(quiet=True), StopRequest())
     pruned = [each for each in study.trials if each.state == "pruned"]
     assert pruned
     assert all(1 < each.epochs < 12 and not np.isnan(each.value) for each in pruned)
