@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from jhgnn.config.suggested import told
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.files import finite, write_text
+from jhgnn.runtime.nvidia import unused_gpu
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +45,9 @@ def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
         say(f"{op} {names}: {implementation} ({reason})")
     for line in execution.describe():
         say(line)
+    unused = unused_gpu()
+    if unused:
+        say(unused)
     if execution.split_size("val") == 0:
         say("no validation split: no early stopping, and the last epoch counts as the best")
     if folder is not None:
