@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from jhgnn.config.suggested import told
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.files import finite, write_text
 from jhgnn.runtime.nvidia import unused_gpu
@@ -24,6 +25,8 @@ def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
     graph, config = execution.graph, execution.config
     sizes = ", ".join(f"{count:,} {node_type}" for node_type, count in list(graph.num_nodes.items())[:8])
     say(f"{graph.name}: {sizes}; {graph.num_edges:,} edges in {len(graph.edges)} relations")
+    if suggestion := told(config, sum(graph.num_nodes.values())):
+        say(suggestion)
     say(f"{execution.task.describe()}; read in {execution.read_s:.1f} s")
     if execution.metapaths:
         derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
