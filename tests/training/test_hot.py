@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,11 @@ from jhgnn.train import main
 from jhgnn.training.checks import check
 from jhgnn.training.hot import with_hot_vertices
 from jhgnn.training.mesh import local
-from tests.commands import train_arguments
+from tests.commands import finish, send, start, train_arguments, wait_for_line
 from tests.executions import apply_model
 from tests.models.heterographs import academic
 from tests.sampling.reference import in_neighbors, neighbors
+from tests.test_resume import state_of
 from tests.training.minibatches import compiled, recipe, sampled, steps
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
@@ -104,7 +106,6 @@ def gradient(execution, params, inputs, step_seed):
         ({"fan_out": "3,2"}, {}),
         pytest.param({"fan_out": "3,2", "hot_share": 1.0}, {"bases": 2}, marks=pytest.mark.slow),
         pytest.param({"fan_out": "2"}, {"layers": 1}, marks=pytest.mark.slow),
-        pytest.param({"fan_out": "2,2,2"}, {"layers": 3, "residual": True}, marks=pytest.mark.slow),
     ],
 )
 def test_the_gradient_is_that_of_full_neighbourhoods_for_hot_rows(sampling, model):
@@ -184,11 +185,10 @@ def test_devices_and_parts_train_as_one(alone, devices, training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["data", "owner"])
-def test_means_that_live_with_their_vertices_train_as_on_one_device(alone, strategy):
+def test_means_that_live_with_their_vertices_train_as_on_one_device(alone):
     config = hot_recipe(training={"optimizer": "sgd"})
     config = dataclasses.replace(
-        config, distributed=dataclasses.replace(config.distributed, method="random", strategy=strategy)
+        config, distributed=dataclasses.replace(config.distributed, method="random", strategy="owner")
     )
     execution = sampled(academic(), config, 2)
     programs = execution.compile()
@@ -213,6 +213,32 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(alone):
         shard, votes = batch.arguments
         state, _ = again.steps[0](state, again.resident, shard, votes)
     equal(jax.tree.map(lambda leaf: np.asarray(local(leaf)), state), alone)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
+    more = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot", "exact", "--sampling.hot_share")
+    more = (
+        *more,
+        "0.4",
+        "--distributed.devices",
+        "1",
+        "--training.epochs",
+        "60",
+        "--training.patience",
+        "0",
+        "--model.dropout",
+        "0.4",
+    )
+    assert main(train_arguments(academic_path, tmp_path / "whole", *more)) == 0
+    run, every = tmp_path / "run", ("--training.checkpoint_every_s", "0", "--run.log_every", "1")
+    process = start("jhgnn.train", *train_arguments(academic_path, run, *more, *every))
+    wait_for_line(process, "/60: ")
+    send(process, signal.SIGKILL)
+    code, _, stderr = finish(process)
+    assert code == 128 + signal.SIGKILL, stderr
+    assert main(["--resume", "--run.dir", str(run)]) == 0
+    assert state_of(tmp_path / "whole") == state_of(run)
 
 
 def without(config: Config) -> Config:
