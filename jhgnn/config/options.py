@@ -274,6 +274,14 @@ class SamplingConfig:
     evaluation_nodes: int = _option(
         0, "evaluate on at most this many nodes of each split, a fixed random choice; 0: on all", minimum=0
     )
+    hot: Literal["none", "exact"] = _option(
+        "none",
+        "exact: the first layer's means over all neighbours with features are computed once for hot vertices, those met"
+        " most often, which then draw none of these neighbours; for R-GCN",
+    )
+    hot_share: float = _option(
+        0.1, "hot vertices at most, as a share of those that receive from types with features", above=0, maximum=1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,6 +406,11 @@ class Config:
         if not sampling.batch_size:
             raise InputError(
                 f"sampling.cache = {sampling.cache} keeps rows of mini-batches, but sampling.batch_size is 0; set it"
+            )
+        if sampling.hot != "none":
+            raise InputError(
+                f"sampling.cache = {sampling.cache} beside sampling.hot = {sampling.hot!r}, which keeps rows of its"
+                " own: leave one of them out"
             )
         for key in ("features", "side"):
             if getattr(sampling, key) == "device":

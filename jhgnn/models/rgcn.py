@@ -157,6 +157,7 @@ class RGCN(RelationalModel):
     default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
     decomposes: ClassVar[bool] = True
     weighs_edges: ClassVar[bool] = True
+    means_of_inputs: ClassVar[bool] = True
     make_layer = RGCNLayer
 
 

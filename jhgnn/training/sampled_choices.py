@@ -28,6 +28,7 @@ from jhgnn.nn.inputs import GraphSpec, SampledStack
 from jhgnn.ops.registry import OPS, check_named
 from jhgnn.runtime.platform import target_platform
 from jhgnn.sampling.entries import EdgeFacts
+from jhgnn.sampling.hot import HotVertices
 from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.side import Side, choose_side
 from jhgnn.stores.host import HostRows, HostTable
@@ -68,6 +69,7 @@ class Sampling:
         metapaths: those that are drawn from or walked; none for other models.
         choices: implementations, with their reasons.
         sgb_s: seconds of semantic graph build.
+        hot: the vertices that draw nothing at the bottom hop, since their means are kept among `features`; or None.
     """
 
     spec: GraphSpec
@@ -85,12 +87,14 @@ class Sampling:
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
     sgb_s: float
+    hot: HotVertices | None = None
 
     @property
     def endpoints(self) -> tuple[tuple[str, str, str], ...]:
         """Relation or metapath, source and target type of each table, but for those of stacks."""
         stacked = {stack.name for stack in self.stacks}
-        return tuple((draw.name, draw.source, draw.target) for draw in self.plan.draws if draw.name not in stacked)
+        named = {draw.name: (draw.name, draw.source, draw.target) for draw in self.plan.draws}
+        return tuple(each for name, each in named.items() if name not in stacked)
 
 
 def plan_sampling(problem: Problem) -> Sampling:
