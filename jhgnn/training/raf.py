@@ -103,7 +103,7 @@ class RelationsFirst(Sampled):
         )
 
     def _features_of(self, blocks: SampledBlocks, reads: Sequence[str], rows: Any = None) -> dict[str, Any]:
-        store = self.sampling.features
+        store = self.features
         gather = store.gather if rows is None else rows
         if self.sampling.features_on_device[0]:
             return {}

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from jhgnn.config import Config
+from jhgnn.distributed.cache.visits import epoch_accesses
 from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
@@ -26,9 +27,11 @@ from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan
+from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.device import DeviceRows
 from jhgnn.stores.host import HostRows
 from jhgnn.training.execution import Execution, num_bytes
+from jhgnn.training.feature_cache import cached_features
 from jhgnn.training.hot import COUNTED_BATCHES, placed_means, with_hot_vertices, without_hot
 from jhgnn.training.layerwise import layerwise_rows
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs
@@ -210,6 +213,9 @@ class Sampled(Execution):
         side, features = self.sampling.side, self.sampling.features_on_device
         where = "on the device" if features[0] else "on the host"
         lines = [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
+        if isinstance(store := self.features, CachedRows):
+            kept = ", ".join(f"{store.num_cached(name):,} of {store.count(name):,} {name}" for name in store.hits)
+            lines.append(f"feature cache: {store.cached_bytes / 2**20:.1f} MiB hold the rows of {kept}")
         if self.parts is not None:
             method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
             lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
@@ -220,15 +226,43 @@ class Sampled(Execution):
         return lines
 
     def facts(self) -> dict[str, Any]:
-        hot, features = self.sampling.hot, self.sampling.features
-        if hot is None:
-            return {}
-        return {
-            "hot_vertices": sum(map(len, hot.ids.values())),
-            "hot_means": hot.num_rows,
-            "hot_bytes": features.nbytes - self.plain.features.nbytes,
-            "hot_s": self.hot_s,
-        }
+        facts: dict[str, Any] = {}
+        if (hot := self.sampling.hot) is not None:
+            facts |= {
+                "hot_vertices": sum(map(len, hot.ids.values())),
+                "hot_means": hot.num_rows,
+                "hot_bytes": self.sampling.features.nbytes - self.plain.features.nbytes,
+                "hot_s": self.hot_s,
+            }
+        store = self.features
+        if not isinstance(store, CachedRows):
+            return facts
+        hit_rate = {name: store.hits[name] / max(1, store.hits[name] + store.misses[name]) for name in store.hits}
+        return facts | {"feature_cache": {"bytes": store.cached_bytes, "hit_rate": hit_rate}}
+
+    @functools.cached_property
+    def features(self) -> HostRows:
+        """Rows of fixed features that the host gathers, with a fast tier of those read most where the recipe asks."""
+        sampling, settings = self.sampling, self.config.sampling
+        if not settings.cache:
+            return sampling.features
+        seed = self.config.run.seed
+        batches = self.batches(seed)
+        sampler = HostSampler(sampling.sampled, sampling.plan, settings.threads)
+        accesses: Iterator[Mapping[str, np.ndarray]] = epoch_accesses(
+            sampler, batches, seed, 0, seeds_of=lambda ids, step: self.seeds_of(ids, seed, step)
+        )
+        if sampling.offsets:
+            accesses = (
+                {
+                    name: own[own >= 0]
+                    for name in sampling.features.node_types
+                    if name != ERASED
+                    for own in [ids_of_type(nodes, name, sampling.offsets)]
+                }
+                for nodes in accesses
+            )
+        return cached_features(sampling.features, settings.cache, accesses, settings.cache_steps)
 
     def semantic_edges(self) -> Mapping[str, int]:
         edges = self.plain.sampled.edges
@@ -440,7 +474,7 @@ class Sampled(Execution):
 
         `rows` replaces the gathering: from a type and ids to anything, such as shapes.
         """
-        store: HostRows = self.sampling.features
+        store = self.features
         gather = store.gather if rows is None else rows
         found = {}
         for node_type in store.node_types:

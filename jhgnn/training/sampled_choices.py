@@ -347,8 +347,8 @@ def _memory_bytes() -> int | None:
 
 def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tuple[Side, str]:
     if config.sampling.side == "auto":
-        if config.sampling.features == "host":
-            return "host", "sampling.features are gathered on the host"
+        if config.sampling.features == "host" or config.sampling.cache:
+            return "host", "features are gathered on the host"
         return choose_side(sampled, plan, target_platform(), _memory_bytes())
     return config.sampling.side, "named by sampling.side"
 
@@ -356,6 +356,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
 def _choose_feature_side(config: Config, features: HostRows, side: Side) -> tuple[bool, str]:
     if config.distributed.parts or config.distributed.method:
         return True, "cut over the devices by parts"
+    if config.sampling.cache:
+        return False, "sampling.cache keeps rows on the host"
     if config.sampling.features != "auto":
         return config.sampling.features == "device", "named by sampling.features"
     if side == "device":
