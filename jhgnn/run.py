@@ -21,6 +21,7 @@ from jhgnn.inference.predictor import Predictor
 from jhgnn.inference.trained_on import TrainedOn
 from jhgnn.models import checked
 from jhgnn.nn.model import Model
+from jhgnn.runtime.console import Say
 from jhgnn.runtime.jax_settings import configure_jax
 from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
@@ -88,6 +89,8 @@ class Run:
         if seeds and not store.exists():
             raise InputError(f"run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
         store.progress()  # says what is wrong before any data is read
+        if store.fallback:
+            Say(quiet=not progress)(store.fallback)
         if graph is None and not (config.data.path or config.data.preset):
             raise InputError(
                 f"run {folder}: was trained on a graph in memory; give it as Run.open(..., graph=...), or save it with"
@@ -249,6 +252,8 @@ def open_on(
     """
     store = CheckpointStore(folder / "checkpoints")
     best_epoch = store.progress().best_epoch
+    if store.fallback:
+        Say()(store.fallback)
     configure_jax()
     config = without_updates(config)
     model = models.find(config.model.name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.errors import InputError
+from jhgnn.runtime import exits
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
 from jhgnn.searching.space import EXAMPLES, parse_space
 
@@ -74,18 +75,9 @@ def search(config: Config, options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
-    try:
-        return search(*parse(arguments))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted; trials that ended are kept, and the same command goes on", file=sys.stderr)
-        return 130
+    """Runs the command; gives its exit code (docs/reliability.md), after one line on stderr where it is not 0."""
+    ended = "ended at once; trials that ended are kept, and the same command goes on"
+    return exits.ending(lambda _: search(*parse(arguments)), interrupted=ended)
 
 
 if __name__ == "__main__":

@@ -407,6 +407,11 @@ class Config:
             raise InputError(
                 f"sampling.cache = {sampling.cache} keeps rows of mini-batches, but sampling.batch_size is 0; set it"
             )
+        if sampling.hot != "none":
+            raise InputError(
+                f"sampling.cache = {sampling.cache} beside sampling.hot = {sampling.hot!r}, which keeps rows of its"
+                " own: leave one of them out"
+            )
         for key in ("features", "side"):
             if getattr(sampling, key) == "device":
                 raise InputError(

@@ -43,13 +43,25 @@ def read_tables(path: str | Path) -> dict[str, Any]:
         InputError: the file cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+        return read_toml(Path(path).read_bytes().decode("utf-8"))
     except OSError as error:
         raise InputError(f"recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"recipe {path}: not UTF-8 text at byte {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise InputError(f"recipe {path}: not TOML: {error}") from None
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        ValueError: it is not TOML, holds a number of thousands of digits, or nests too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("lists or tables are nested too deeply") from None
 
 
 def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
@@ -66,7 +78,12 @@ def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
         for key, value in values.items():
             if key not in fields:
                 raise InputError(f"{where}: unknown key {section}.{key}{nearest(key, fields)}")
-            changes[key] = _checked(value, type(current), fields[key], f"{where}: {section}.{key}")
+            try:
+                changes[key] = _checked(value, type(current), fields[key], f"{where}: {section}.{key}")
+            except InputError:
+                raise
+            except ValueError as error:  # a hexadecimal number that is too long to be shown
+                raise InputError(f"{where}: {section}.{key}: {error}") from None
         sections[section] = dataclasses.replace(current, **changes)
     try:
         return dataclasses.replace(config, **sections)
@@ -117,10 +134,12 @@ def _checked(value: Any, section: type, field: dataclasses.Field, where: str) ->
     if isinstance(hint, types.GenericAlias) or not isinstance(hint, type):
         raise TypeError(f"{where}: config fields cannot have type {hint}")
     if hint is float and type(value) is int:
-        value = float(value)
+        value = _as_float(value)
     if type(value) is not hint:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
         raise InputError(f"{where} = {value!r} must be {names[hint]}")
+    if hint is str:
+        _check_text(value, where)
     bounds = field.metadata
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} = {value!r} must be a finite number")
@@ -137,12 +156,27 @@ def _checked(value: Any, section: type, field: dataclasses.Field, where: str) ->
     return value
 
 
+def _check_text(text: str, where: str) -> None:
+    """Refuses what a recipe cannot hold: names of files that are no text, and NUL, which no name has."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InputError(f"{where} = {text!r} must be text of UTF-8 without NUL")
+
+
+def _as_float(value: int) -> float:
+    """Infinite beyond the range of floats, which the check for finite numbers then refuses."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
 def _list_element(element: Any, where: str) -> str:
     """A string, or a nested list of strings (a metapath as a sequence), joined by commas."""
     if isinstance(element, list) and element and all(isinstance(step, str) for step in element):
         return ",".join(element)
     if not isinstance(element, str) or not element:
         raise InputError(f"{where} holds {element!r}; need strings or lists of strings")
+    _check_text(element, where)
     return element
 
 

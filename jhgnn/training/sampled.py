@@ -227,6 +227,9 @@ class Sampled(Execution):
 
     def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {}
+        if isinstance(store := self.features, CachedRows):
+            rate = {name: store.hits[name] / max(1, store.hits[name] + store.misses[name]) for name in store.hits}
+            facts["feature_cache"] = {"bytes": store.cached_bytes, "hit_rate": rate}
         if (hot := self.sampling.hot) is not None:
             facts |= {
                 "hot_vertices": sum(map(len, hot.ids.values())),
@@ -234,11 +237,7 @@ class Sampled(Execution):
                 "hot_bytes": self.sampling.features.nbytes - self.plain.features.nbytes,
                 "hot_s": self.hot_s,
             }
-        store = self.features
-        if not isinstance(store, CachedRows):
-            return facts
-        hit_rate = {name: store.hits[name] / max(1, store.hits[name] + store.misses[name]) for name in store.hits}
-        return facts | {"feature_cache": {"bytes": store.cached_bytes, "hit_rate": hit_rate}}
+        return facts
 
     @functools.cached_property
     def features(self) -> HostRows:

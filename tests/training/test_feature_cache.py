@@ -61,6 +61,7 @@ def test_the_rows_kept_are_those_read_most_for_their_bytes(saved):
     [
         ({"cache": 100}, r"sampling\.cache = 100 keeps rows of mini-batches, but sampling\.batch_size is 0"),
         (IN_BATCHES | {"cache": 100, "features": "device"}, r"but sampling\.features = 'device'"),
+        (IN_BATCHES | {"cache": 100, "hot": "exact"}, r"beside sampling\.hot = 'exact', which keeps rows of its own"),
         (IN_BATCHES | {"cache": 100, "side": "device"}, r"but sampling\.side = 'device'"),
         (IN_BATCHES | {"cache": 100}, r"all features are in memory already; leave it out, or train on a graph"),
         (IN_BATCHES | {"cache": "many"}, r"sampling\.cache = 'many' must be a number of bytes"),
