@@ -108,8 +108,6 @@ def _check_hot(config: Config, model: type[Model]) -> None:
             f"{named} keeps means of whole rows, of which model.feature_dropout = {config.model.feature_dropout} drops"
             " some; set it to 0"
         )
-    if sampling.cache:
-        raise InputError(f"{named} reads fewer rows, and sampling.cache keeps those read most; leave one of them out")
     if config.distributed.strategy == "raf":
         raise InputError(f"{named} does not go with distributed.strategy = 'raf'; leave one of them out")
 

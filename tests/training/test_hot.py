@@ -302,10 +302,6 @@ REFUSED = {
         },
         "batches of links may leave out",
     ),
-    "a cache": (
-        {"sampling": {"batch_size": 8, "cache": "1GiB", "features": "host"}},
-        "sampling.cache keeps those read most; leave one of them out",
-    ),
     "relations first": (
         {"model": {"name": "rgcn"}, "sampling": {"batch_size": 8}, "distributed": {"strategy": "raf"}},
         "does not go with distributed.strategy = 'raf'",
