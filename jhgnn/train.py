@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config, options = parse(arguments)
         folder = run_folder(config, options)
-        start = run_together if config.sampling.batch_size else run
+        start = run_together if config.sampling.batch_size or config.distributed.parts else run
         return start(config, folder, num_seeds=options.seeds, resume=options.resume)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
