@@ -288,7 +288,9 @@ def without_updates(config: Config) -> Config:
     changes = {"loss": "", "monitor": "auto"}
     if not config.sampling.batch_size and config.task.name != "link_prediction":
         changes["rows"] = "all"
-    alone = dataclasses.replace(config.distributed, strategy="data", parts="", method="", relation_shards=0, plan="")
+    alone = dataclasses.replace(
+        config.distributed, strategy="data", parts="", method="", read="data", relation_shards=0, plan=""
+    )
     training = dataclasses.replace(config.training, **changes)  # type: ignore[arg-type]
     return without_hot(dataclasses.replace(config, training=training, distributed=alone))
 

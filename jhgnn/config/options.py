@@ -303,6 +303,11 @@ class DistributedConfig:
         "folder of python -m jhgnn.partition with a part for each device: rows of features and embeddings are then cut"
         " over the devices by it, and fetched once a step; empty: every device holds all rows",
     )
+    read: Literal["data", "parts"] = _option(
+        "data",
+        "data: each process reads the data of the recipe, whole; parts: edges and labels from the folder of"
+        " distributed.parts, mapped into memory, and of features the rows of its own parts alone",
+    )
     method: Literal["", "random", "metis", "metapath"] = _option(
         "", "the same with parts that are made when training starts, in one process, by this method"
     )
@@ -369,6 +374,14 @@ class Config:
     def _check_parts(self) -> None:
         sampling, distributed, training = self.sampling, self.distributed, self.training
         keys = [key for key in ("parts", "method") if getattr(distributed, key)]
+        if distributed.read == "parts":
+            if not distributed.parts:
+                raise InputError("distributed.read = 'parts' reads the folder of distributed.parts, which is empty")
+            if sampling.evaluation == "layerwise":
+                raise InputError(
+                    "distributed.read = 'parts' has no rows of other parts, which sampling.evaluation = 'layerwise'"
+                    " reads; use 'sampled'"
+                )
         if not keys:
             if distributed.strategy in ("owner", "leapgnn"):
                 raise InputError(
@@ -379,8 +392,13 @@ class Config:
         if len(keys) > 1:
             raise InputError("distributed.parts and distributed.method: the parts are written or made, not both")
         named = f"distributed.{keys[0]}"
-        if not sampling.batch_size:
-            raise InputError(f"{named} cuts mini-batches, but sampling.batch_size is 0; set it")
+        if not sampling.batch_size and distributed.strategy != "owner":
+            raise InputError(
+                f"{named} with sampling.batch_size = 0 trains every target where its row is; set distributed.strategy ="
+                " 'owner', or sampling.batch_size"
+            )
+        if not sampling.batch_size and training.rows == "needed":
+            raise InputError(f"training.rows = 'needed' is for a graph on one device; leave it out beside {named}")
         if distributed.method and distributed.num_processes > 1:
             raise InputError(
                 f"distributed.method = {distributed.method!r} makes parts in one process; for several, write them with"
@@ -421,11 +439,11 @@ class Config:
 
     def _check_processes(self) -> None:
         sampling, distributed = self.sampling, self.distributed
-        if not sampling.batch_size:
+        if not sampling.batch_size and not distributed.parts:
             if distributed.coordinator or distributed.num_processes > 1:
                 raise InputError(
-                    "distributed.coordinator is set, but full-batch training runs in one process; set"
-                    " sampling.batch_size"
+                    "distributed.coordinator is set, but full batches of a graph that is not in parts run in one"
+                    " process; set sampling.batch_size or distributed.parts"
                 )
             return
         if sampling.side == "device" and sampling.features == "host":

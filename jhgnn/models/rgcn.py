@@ -11,8 +11,9 @@ from jhgnn.config import ModelConfig
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
+from jhgnn.nn.block import Block
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.neighbor_aggregation import mean_aggregation, sum_aggregation
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations

@@ -1,6 +1,7 @@
 """Execution: one way to train a problem, before anything is compiled; and `Programs`, the same after it.
 
-There are two ways: each update over the whole graph (`WholeGraph`), or over sampled mini-batches (`Sampled`). An
+There are two ways: each update over the whole graph (`WholeGraph`, or `GraphInParts` over several devices), or over
+sampled mini-batches (`Sampled`). An
 execution can describe what it will do, and trace its programs without running them, as the budget search does.
 `compile` gives `Programs`, which the loop, prediction and the profiler run. A `Feed` brings them batches.
 """
@@ -36,7 +37,9 @@ from jhgnn.training.state import (
     abstract_state,
     init_params,
     init_state,
+    new_state,
     structure_of,
+    traced_params,
 )
 from jhgnn.training.update import UpdateReport
 
@@ -164,6 +167,10 @@ class Execution(abc.ABC):
     def initial_state(self, seed: int) -> TrainState:
         """The state before the first step, on one device."""
         return init_state(self.initial_params(seed), self._optimizer, seed)
+
+    def traced_state(self, seed: Any) -> TrainState:
+        """The same within a program, from a uint32 scalar."""
+        return new_state(traced_params(self.builder(), seed), self._optimizer, seed)
 
     @property
     def _optimizer(self) -> Any:
@@ -295,6 +302,10 @@ class Programs(abc.ABC):
     @abc.abstractmethod
     def place(self, tree: Any) -> Any:
         """A state or parameters where the programs read them."""
+
+    def initial_state(self, seed: int) -> TrainState:
+        """The state before the first step, where the programs read it."""
+        return self.place(self.execution.initial_state(seed))
 
     def whole(self, tree: Any) -> Any:
         """A state or parameters from the devices as this process keeps them, whole; all processes call it."""

@@ -17,6 +17,7 @@ from jhgnn.config import Config, ModelConfig
 from jhgnn.config.suggested import with_bases
 from jhgnn.data import load
 from jhgnn.data.tables import Fitted
+from jhgnn.distributed.topology import read_topology
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
@@ -70,7 +71,7 @@ class Problem:
 
 
 def read_problem(config: Config, *, progress: bool = True) -> Problem:
-    """Reads the data that a recipe names, and finds its task and model.
+    """Reads the data that a recipe names, or the topology of its parts, and finds its task and model.
 
     Raises:
         InputError: the recipe's settings do not go together, the data is broken, or the task cannot be learnt from it.
@@ -78,7 +79,10 @@ def read_problem(config: Config, *, progress: bool = True) -> Problem:
     model = models.find(config.model.name)
     check(config, model)
     start = time.perf_counter()
-    graph = read_graph(config, progress=progress)
+    if config.distributed.read == "parts":
+        graph = read_topology(config.distributed.parts, target=config.data.target or None)
+    else:
+        graph = read_graph(config, progress=progress)
     return pose(graph, config, model=model, read_s=time.perf_counter() - start)
 
 

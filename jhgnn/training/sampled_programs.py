@@ -52,6 +52,12 @@ class SampledPrograms(Programs):
             return self.mesh.place(tree, REPLICATED)
         return self.mesh.place(parts.cut(tree), parts.specs(tree))
 
+    def initial_state(self, seed: int) -> TrainState:
+        parts, execution = self.execution.parts, self.execution
+        if parts is None:
+            return super().initial_state(seed)
+        return self.mesh.place(parts.initial(execution.traced_state, seed), execution.state_specs)
+
     def whole(self, tree: Any) -> Any:
         parts = self.execution.parts
         return super().whole(tree) if parts is None else parts.whole(tree)
