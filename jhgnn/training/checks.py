@@ -108,6 +108,11 @@ def _check_hot(config: Config, model: type[Model]) -> None:
             f"{named} keeps means of whole rows, of which model.feature_dropout = {config.model.feature_dropout} drops"
             " some; set it to 0"
         )
+    if config.distributed.read == "parts":
+        raise InputError(
+            f"{named} sums features of all parts, of which distributed.read = 'parts' has its own alone; leave one of"
+            " them out"
+        )
     if config.distributed.strategy == "raf":
         raise InputError(f"{named} does not go with distributed.strategy = 'raf'; leave one of them out")
 

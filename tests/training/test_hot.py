@@ -302,6 +302,10 @@ REFUSED = {
         },
         "batches of links may leave out",
     ),
+    "features in parts": (
+        {"sampling": {"batch_size": 8}, "distributed": {"parts": "folder", "read": "parts"}},
+        "of which distributed.read = 'parts' has its own alone",
+    ),
     "relations first": (
         {"model": {"name": "rgcn"}, "sampling": {"batch_size": 8}, "distributed": {"strategy": "raf"}},
         "does not go with distributed.strategy = 'raf'",
