@@ -15,6 +15,7 @@ from jhgnn import models
 from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe, override
 from jhgnn.config.settings import by_section
+from jhgnn.config.shipped import find_recipe
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.model import Model
@@ -32,7 +33,8 @@ from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import TaskFactory, pose, read_graph
 from jhgnn.training.remat import check_supported
 from jhgnn.training.reporting import describe, draw_curves
-from jhgnn.training.run_folder import claimed, open_folder, recorded, withdrawn_on_failure
+from jhgnn.training.run_folder import claimed, open_folder, recorded, storage_told, withdrawn_on_failure
+from jhgnn.training.size_check import check_memory
 from jhgnn.training.summary import summarize
 
 WHERE = "fit"
@@ -82,6 +84,7 @@ def fit(
     Raises:
         InputError: what a recipe would be refused for, in the same words: a name that is no field, a wrong type or
             value, settings that do not go together, a graph that the task cannot be learnt from.
+        StorageError: a file cannot be written or read; the message says what is left.
         NonFiniteLossError: the loss or a gradient stopped being finite.
     """
     graph, config = _start(source, recipe)
@@ -103,7 +106,7 @@ def fit(
             f"{WHERE}: distributed.read = 'parts' leaves a run no features to predict with; use `python -m jhgnn.train`"
         )
     say = Say(quiet=not progress)
-    with _folder(folder or config.run.dir) as (place, temporary), claimed(place), stop_on_signals() as stop:
+    with _folder(folder or config.run.dir) as (place, temporary), claimed(place), storage_told(place):
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, dir=str(place)))
         write_text(place / "recipe.toml", recorded(config))
         with withdrawn_on_failure(place):
@@ -113,20 +116,22 @@ def fit(
                 graph = read_graph(config, progress=progress)
             problem = pose(graph, config, model=own_model, task=own_task, loss=loss, metrics=metrics)
             execution = execution_of(problem)
+            check_memory(execution)
             describe(say, execution, None if temporary else place)
             execution = within_budget(execution, say)
             programs = execution.compile()
         remember(execution, place)
-        outcome = train(
-            programs,
-            place,
-            seed=config.run.seed,
-            recipe=recorded(config),
-            resume=False,
-            stop=stop,
-            say=say,
-            callbacks=callbacks,
-        )
+        with stop_on_signals() as stop:
+            outcome = train(
+                programs,
+                place,
+                seed=config.run.seed,
+                recipe=recorded(config),
+                resume=False,
+                stop=stop,
+                say=say,
+                callbacks=callbacks,
+            )
         if outcome.stopped_by not in signal.Signals.__members__:  # else nothing was evaluated
             write_json(place / "summary.json", summarize(programs, outcome, config.run.seed))
             draw_curves(place)
@@ -150,7 +155,7 @@ def _start(
     elif isinstance(recipe, Config):
         config = recipe
     elif isinstance(recipe, str | Path):
-        config = load_recipe(recipe)
+        config = load_recipe(find_recipe(str(recipe)))
     else:
         kind = type(recipe).__name__
         raise InputError(f"{WHERE}: {kind} is nothing to train on; give a HeteroGraph, a recipe's path, or a Config")

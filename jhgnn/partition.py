@@ -17,7 +17,9 @@ from jhgnn.errors import InputError
 from jhgnn.graph.default_metapaths import default_metapaths
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.schema import Metapath
+from jhgnn.runtime import exits
 from jhgnn.runtime.console import Say
+from jhgnn.runtime.interrupt import Leaving
 
 METHODS = ("metis", "random", "metapath", "given", "meta")
 DISTDGL, CHUNKS = "distdgl", "dgl_chunks"
@@ -85,20 +87,14 @@ def parser() -> OneLineParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
-    try:
+    """Runs the command; gives its exit code (docs/reliability.md), after one line on stderr where it is not 0."""
+
+    def command(_: Leaving) -> int:
         options = parser().parse_args(arguments)
         config = from_options(options)
         return _check(options.check) if options.check else _partition(options, config)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted; nothing was written", file=sys.stderr)
-        return 130
+
+    return exits.ending(command, interrupted="ended at once, before the parts were whole; start again")
 
 
 def _check(folder: str) -> int:

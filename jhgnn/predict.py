@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.config.recipe import override
-from jhgnn.errors import InputError
-from jhgnn.runtime.files import write_array, write_text
+from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime import exits
+from jhgnn.runtime.files import write_together
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
+from jhgnn.runtime.interrupt import Leaving
+from jhgnn.runtime.storage_cause import OF_STORAGE
 
 if TYPE_CHECKING:
     from jhgnn.inference.new_rows import NewNodes
@@ -43,8 +46,9 @@ def predict(
         new_nodes: as `Run.predict`.
 
     Raises:
-        InputError: the run has no complete checkpoint, the data does not fit it, a node has no row, or the output
-            cannot be written.
+        InputError: the run has no complete checkpoint, the data does not fit it, a node has no row, or the output's
+            folder cannot be written.
+        StorageError: there is no room for the output, or its disk fails.
     """
     from jhgnn.run import Run
 
@@ -66,13 +70,13 @@ def predict(
         what = f"{len(keys):,} of {what}"
     try:
         output.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            if isinstance(content, str):
-                write_text(output / name, content)
-            else:
-                write_array(output / name, content)
+        write_together(output, files)
     except OSError as error:
-        raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
+        if error.errno not in OF_STORAGE:
+            raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
+        raise StorageError(
+            f"--output {output}: {error.strerror}; the run is as it was: mend that, and start again"
+        ) from None
     return f"{what}, parameters of epoch {best_epoch}: {output}"
 
 
@@ -163,20 +167,17 @@ def parser() -> OneLineParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
-    try:
+    """Runs the command; gives its exit code (docs/reliability.md), after one line on stderr where it is not 0."""
+
+    def command(_: Leaving) -> int:
         options = parser().parse_args(arguments)
         folder = Path(options.run).expanduser()
         config, moved = recipe_of(options)
         output = Path(options.output).expanduser() if options.output else folder / "predictions"
         print(predict(config, folder, output, moved=moved, nodes=options.nodes, new_nodes=options.new_nodes))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        return 0
+
+    return exits.ending(command, interrupted="ended at once; the run is as it was: start again")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from typing import Any
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.errors import InputError
+from jhgnn.runtime import exits
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
+from jhgnn.runtime.interrupt import Leaving
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -129,8 +131,9 @@ def compare(first: Path, second: Path, options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
-    try:
+    """Runs the command; gives its exit code (docs/reliability.md), after one line on stderr where it is not 0."""
+
+    def command(_: Leaving) -> int:
         options = parse(arguments)
         if options.compare:
             return compare(Path(options.compare[0]), Path(options.compare[1]), options)
@@ -144,15 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             return report(source, folder)
         return profile_recipe(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    except OSError as error:
-        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
+
+    return exits.ending(command)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,12 @@ from jhgnn.inference.predictor import Predictor
 from jhgnn.inference.trained_on import TrainedOn
 from jhgnn.models import checked
 from jhgnn.nn.model import Model
+from jhgnn.runtime.console import Say
 from jhgnn.runtime.jax_settings import configure_jax
 from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
 from jhgnn.training.execution import Execution
+from jhgnn.training.hot import without_hot
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import TaskFactory, pose, read_graph
 
@@ -87,6 +89,8 @@ class Run:
         if seeds and not store.exists():
             raise InputError(f"run {folder}: holds a run of several seeds; name one of them, such as {seeds[0]}")
         store.progress()  # says what is wrong before any data is read
+        if store.fallback:
+            Say(quiet=not progress)(store.fallback)
         if graph is None and not (config.data.path or config.data.preset):
             raise InputError(
                 f"run {folder}: was trained on a graph in memory; give it as Run.open(..., graph=...), or save it with"
@@ -248,6 +252,8 @@ def open_on(
     """
     store = CheckpointStore(folder / "checkpoints")
     best_epoch = store.progress().best_epoch
+    if store.fallback:
+        Say()(store.fallback)
     configure_jax()
     config = without_updates(config)
     model = models.find(config.model.name)
@@ -276,7 +282,8 @@ def without_updates(config: Config) -> Config:
     """The recipe where nothing is trained any more.
 
     No field of the training nodes is worked out, and neither a loss of one's own nor the figure that picked the best
-    epoch, which may be a metric of one's own, is asked for. Nor are parts: whoever predicts holds all rows.
+    epoch, which may be a metric of one's own, is asked for. Nor are parts, since whoever predicts holds all rows, nor
+    hot vertices, which only training has.
     """
     changes = {"loss": "", "monitor": "auto"}
     if not config.sampling.batch_size and config.task.name != "link_prediction":
@@ -285,7 +292,7 @@ def without_updates(config: Config) -> Config:
         config.distributed, strategy="data", parts="", method="", read="data", relation_shards=0, plan=""
     )
     training = dataclasses.replace(config.training, **changes)  # type: ignore[arg-type]
-    return dataclasses.replace(config, training=training, distributed=alone)
+    return without_hot(dataclasses.replace(config, training=training, distributed=alone))
 
 
 def _check_kind(name: str, given: Any, kinds: type | tuple[type, ...], wanted: str) -> None:

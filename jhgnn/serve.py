@@ -12,7 +12,9 @@ import numpy as np
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.errors import InputError
 from jhgnn.predict import add_data_options, other_graph, recipe_of
+from jhgnn.runtime import exits
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
+from jhgnn.runtime.interrupt import Leaving
 
 if TYPE_CHECKING:
     from jhgnn.inference.predictor import Predictor
@@ -71,13 +73,14 @@ def parser() -> OneLineParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command until stdin ends; bad input is one line on stderr and exit code 2."""
-    try:
+    """Runs the command until stdin ends; gives its exit code, after one line on stderr where it is not 0."""
+
+    def command(_: Leaving) -> int:
         options = parser().parse_args(arguments)
         if options.warm < 0:
             raise InputError(f"--warm {options.warm}: need 0 or more")
         folder = Path(options.run).expanduser()
-        config, _ = recipe_of(options)
+        config = recipe_of(options)[0]
         from jhgnn.run import Run  # imports JAX: not for a wrong argument
 
         found = other_graph(config, folder, options.new_nodes) if config.data.path else None
@@ -90,13 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if taken:
             p50, p99 = np.percentile(taken, [50, 99])
             print(f"{len(taken):,} answers: p50 {p50:.1f} ms, p99 {p99:.1f} ms", file=sys.stderr)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        return 0
+
+    return exits.ending(command, interrupted="ended at once; every answer that was given is whole")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,29 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.config.recipe import load_recipe
-from jhgnn.errors import InputError
+from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime import exits
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
-from jhgnn.training.run_folder import claimed, open_folder, recorded, withdrawn_on_failure
+from jhgnn.runtime.interrupt import Leaving, StopRequest, stop_on_signals
+from jhgnn.runtime.storage_cause import of_storage
+from jhgnn.training.run_folder import (
+    claimed,
+    left_in,
+    open_folder,
+    recorded,
+    storage_told,
+    withdraw,
+    withdrawn_on_failure,
+)
+
+if TYPE_CHECKING:
+    from jhgnn.runtime.console import Say
+    from jhgnn.training.execution import Execution, Programs
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[Config, argparse.Namespace]:
@@ -54,104 +69,132 @@ def run_folder(config: Config, options: argparse.Namespace) -> Path:
     return candidates[free]
 
 
-def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, several: bool = False) -> int:
+def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: Leaving, several: bool = False) -> int:
     """Trains every seed and writes the summaries; the exit code. With `several`, in processes that have joined."""
     import jax
 
     from jhgnn.planning.budget import within_budget
-    from jhgnn.run import remember
     from jhgnn.runtime.console import Say
-    from jhgnn.runtime.files import write_json, write_text
-    from jhgnn.runtime.interrupt import stop_on_signals
+    from jhgnn.runtime.files import write_text
     from jhgnn.runtime.jax_settings import configure_jax
-    from jhgnn.training.checkpoint import CheckpointStore
-    from jhgnn.training.loop import train
     from jhgnn.training.prepare import prepare
     from jhgnn.training.remat import check_supported
-    from jhgnn.training.reporting import describe, draw_curves
+    from jhgnn.training.reporting import describe
     from jhgnn.training.resume import check_resumable
-    from jhgnn.training.summary import combine, print_summary, summarize
 
     leads = not several or jax.process_index() == 0  # only one process writes
     if not several:
         open_folder(folder, num_seeds=num_seeds, resume=resume)
     say = Say(quiet=not leads)
-    with claimed(folder) if leads else contextlib.nullcontext(), stop_on_signals() as stop:
+    again = f" --seeds {num_seeds}" if num_seeds > 1 else ""
+    new = leads and not resume
+    with storage_told(folder, again), claimed(folder) if leads else contextlib.nullcontext():
         if resume:
             check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
-        if leads:
-            write_text(folder / "recipe.toml", recorded(config))
-        configure_jax()
-        with withdrawn_on_failure(folder) if leads and not resume else contextlib.nullcontext():
+        untrained = "ended at once, before the first step: nothing is lost; start again as before"
+        with (
+            leaving.during(untrained, (lambda: withdraw(folder)) if new else (lambda: None)),
+            withdrawn_on_failure(folder) if new else contextlib.nullcontext(),
+        ):
+            if leads:
+                write_text(folder / "recipe.toml", recorded(config))
+            configure_jax()
             check_supported(config.training.remat)
             execution = prepare(config)
             describe(say, execution, folder)
             programs = within_budget(execution, say).compile()
-        summaries: list[dict[str, Any]] = []
-        for seed in range(config.run.seed, config.run.seed + num_seeds):
-            seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
-            seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
-            if leads:
-                seed_folder.mkdir(exist_ok=True)
-                write_text(seed_folder / "recipe.toml", recorded(seed_config))
-                remember(execution, seed_folder)
-            outcome = train(
-                programs,
-                seed_folder,
-                seed=seed,
-                recipe=recorded(seed_config),
-                resume=resume and CheckpointStore(seed_folder / "checkpoints").exists(),
-                stop=stop,
-                say=say,
-                title=config.model.name if num_seeds == 1 else f"{config.model.name} seed {seed}",
+        with stop_on_signals() as stop:
+            return _train_seeds(
+                config, folder, execution, programs, say, stop, num_seeds=num_seeds, resume=resume, leads=leads
             )
-            stopped = stop.signal or (signal.SIGTERM if outcome.stopped_by == "SIGTERM" else None)
-            if stopped is not None:
-                seeds = f" --seeds {num_seeds}" if num_seeds > 1 else ""
-                batches = f" and {outcome.progress.step} batches" if outcome.progress.step else ""
-                say(
-                    f"{stopped.name}: stopped after epoch {outcome.progress.epoch}{batches} and saved it;"
-                    f" continue with --resume --run.dir {folder}{seeds}"
-                )
-                return 128 + stopped
-            summaries.append(summarize(programs, outcome, seed))
-            if leads:
-                write_json(seed_folder / "summary.json", summaries[-1])
-                draw_curves(seed_folder)
-        summary = summaries[0] if num_seeds == 1 else combine(summaries)
+
+
+def _train_seeds(
+    config: Config,
+    folder: Path,
+    execution: "Execution",
+    programs: "Programs",
+    say: "Say",
+    stop: StopRequest,
+    *,
+    num_seeds: int,
+    resume: bool,
+    leads: bool,
+) -> int:
+    """Trains every seed with programs that are compiled, and writes the summaries; the exit code."""
+    from jhgnn.run import remember
+    from jhgnn.runtime.files import write_json, write_text
+    from jhgnn.training.checkpoint import CheckpointStore
+    from jhgnn.training.loop import train
+    from jhgnn.training.reporting import draw_curves
+    from jhgnn.training.summary import combine, print_summary, summarize
+
+    again = f" --seeds {num_seeds}" if num_seeds > 1 else ""
+    summaries: list[dict[str, Any]] = []
+    for seed in range(config.run.seed, config.run.seed + num_seeds):
+        seed_config = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed))
+        seed_folder = folder if num_seeds == 1 else folder / f"seed-{seed}"
         if leads:
-            write_json(folder / "summary.json", summary)
+            seed_folder.mkdir(exist_ok=True)
+            write_text(seed_folder / "recipe.toml", recorded(seed_config))
+            remember(execution, seed_folder)
+        outcome = train(
+            programs,
+            seed_folder,
+            seed=seed,
+            recipe=recorded(seed_config),
+            resume=resume and CheckpointStore(seed_folder / "checkpoints").exists(),
+            stop=stop,
+            say=say,
+            title=config.model.name if num_seeds == 1 else f"{config.model.name} seed {seed}",
+        )
+        stopped = stop.signal or (signal.SIGTERM if outcome.stopped_by == "SIGTERM" else None)
+        if stopped is not None:
+            batches = f" and {outcome.progress.step} batches" if outcome.progress.step else ""
+            say(
+                f"{stopped.name}: stopped after epoch {outcome.progress.epoch}{batches} and saved it;"
+                f" continue with --resume --run.dir {folder}{again}"
+            )
+            return 128 + stopped
+        summaries.append(summarize(programs, outcome, seed))
+        if leads:
+            write_json(seed_folder / "summary.json", summaries[-1])
+            draw_curves(seed_folder)
+    summary = summaries[0] if num_seeds == 1 else combine(summaries)
+    if leads:
+        write_json(folder / "summary.json", summary)
     print_summary(say, summary)
     say(f"run folder: {folder}")
     return 0
 
 
-def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) -> int:
+def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: Leaving) -> int:
     """The same in one process of several, where the recipe or the cluster says so; else in this one alone."""
     import jax
 
     from jhgnn.runtime import processes
 
     if not processes.are_several(config.distributed):
-        return run(config, folder, num_seeds=num_seeds, resume=resume)
+        return run(config, folder, num_seeds=num_seeds, resume=resume, leaving=leaving)
     if not config.run.dir:
         raise InputError("several processes need run.dir, one folder that all of them reach")
     open_folder(folder, num_seeds=num_seeds, resume=resume)  # each of them, before they join and one of them writes
-    processes.join(config.distributed)
+    way = f"continue all of them with --resume --run.dir {folder}"
+    processes.join(config.distributed, farewell=lambda: f"{left_in(folder)}; {way}")
     try:
-        code = run(config, folder, num_seeds=num_seeds, resume=resume, several=True)
+        code = run(config, folder, num_seeds=num_seeds, resume=resume, leaving=leaving, several=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        if of_storage(error):
+            processes.leave(exits.STORAGE)
         processes.leave_on_bad_input()
+    except StorageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        processes.leave(exits.STORAGE)
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         why = "another one has died" if isinstance(error, jax.errors.JaxRuntimeError) else "it failed"
-        print(
-            f"error: process {jax.process_index()} of {jax.process_count()} ends, as {why} ({type(error).__name__}:"
-            f" {reason}); continue all of them with --resume --run.dir {folder}",
-            file=sys.stderr,
-        )
-        processes.leave(1)
+        processes.leave_with(f"{why} ({type(error).__name__}: {reason}); {left_in(folder)}; {way}")
     if code:
         processes.leave(code)
     jax.distributed.shutdown()
@@ -159,37 +202,23 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; bad input is one line on stderr and exit code 2."""
-    try:
+    """Runs the command; gives its exit code (docs/reliability.md), after one line on stderr where it is not 0."""
+
+    def command(leaving: Leaving) -> int:
         config, options = parse(arguments)
         folder = run_folder(config, options)
         start = run_together if config.sampling.batch_size or config.distributed.parts else run
-        return start(config, folder, num_seeds=options.seeds, resume=options.resume)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted; nothing was saved after the last checkpoint", file=sys.stderr)
-        return 130
-    except OSError as error:
-        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except ArithmeticError as error:
-        from jhgnn.training.loop import NonFiniteLossError
+        try:
+            return start(config, folder, num_seeds=options.seeds, resume=options.resume, leaving=leaving)
+        except ArithmeticError as error:
+            from jhgnn.training.loop import NonFiniteLossError
 
-        if not isinstance(error, NonFiniteLossError):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # XLA's word for it
-            raise
-        print(
-            f"error: out of memory: {' '.join(str(error).split()) or 'on the host'}; lower model.hidden, or set"
-            " training.memory_budget or model.dtype = 'bfloat16'",
-            file=sys.stderr,
-        )
-        return 1
+            if not isinstance(error, NonFiniteLossError):
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            return exits.FAILED
+
+    return exits.ending(command, interrupted="ended at once; what was trained since the last checkpoint is lost")
 
 
 if __name__ == "__main__":

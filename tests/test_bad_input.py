@@ -263,8 +263,12 @@ def test_full_disk_is_one_line(tmp_path, academic_path, capsys, monkeypatch):
         raise OSError(28, "No space left on device", "metrics.jsonl")
 
     monkeypatch.setattr("jhgnn.training.loop.Metrics", fail)
-    assert main(train_arguments(academic_path, tmp_path / "run")) == 2
-    assert the_error(capsys.readouterr().err) == "error: metrics.jsonl: No space left on device"
+    run = tmp_path / "run"
+    assert main(train_arguments(academic_path, run)) == 3
+    assert the_error(capsys.readouterr().err) == (
+        "error: metrics.jsonl: No space left on device; no checkpoint is left, so what was trained is lost; once that"
+        f" is mended, continue with --resume --run.dir {run}"
+    )
 
 
 OUT_OF_MEMORY = [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 9 bytes")]

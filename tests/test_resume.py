@@ -90,7 +90,7 @@ def test_metrics_after_the_checkpoint_and_a_line_cut_short_are_written_again(tmp
     assert main([*arguments, "8", "--resume"]) == 0
     assert main([*train_arguments(academic_path, whole, "--training.epochs"), "8", "--resume"]) == 0
     same_runs(whole, run)
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["epoch-00000008"]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["epoch-00000003", "epoch-00000008"]
 
 
 @pytest.mark.slow
@@ -133,15 +133,24 @@ def test_signal_saves_says_so_and_resumes(number, tmp_path, academic_path):
 
 
 @pytest.mark.slow
-def test_signal_before_the_first_epoch_leaves_a_run_that_resumes(tmp_path, academic_path):
+def test_signal_before_the_first_epoch_loses_nothing(tmp_path, academic_path):
     run = tmp_path / "run"
     process = start("jhgnn.train", *train_arguments(academic_path, run, "--training.epochs", "3"))
     wait_for_line(process, "run folder")  # printed before the step is compiled
     send(process, signal.SIGTERM)
     code, _, stderr = finish(process)
     assert code == 128 + signal.SIGTERM
-    assert "SIGTERM: stopped after epoch" in stderr
-    assert main(["--resume", "--run.dir", str(run)]) == 0
+    trained = "stopped after epoch" in stderr  # it was compiled already
+    assert trained or stderr.endswith(
+        "SIGTERM: ended at once, before the first step: nothing is lost; start again as before\n"
+    )
+    assert run.exists() == trained
+    again = (
+        ["--resume", "--run.dir", str(run)]
+        if trained
+        else train_arguments(academic_path, run, "--training.epochs", "3")
+    )
+    assert main(again) == 0
     assert main(train_arguments(academic_path, tmp_path / "whole", "--training.epochs", "3")) == 0
     same_runs(tmp_path / "whole", run)
 
@@ -190,4 +199,6 @@ def test_kill_at_random_moments_resumes_to_bitwise_the_same(tmp_path, academic_p
     code, _, stderr = finish(start("jhgnn.train", "--resume", "--run.dir", run))
     assert code == 0, stderr
     same_runs(tmp_path / "whole", run)
-    assert [path.name for path in (run / "checkpoints").iterdir()] == [f"epoch-{epochs:08d}"]
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert len(names) <= 2
+    assert names[-1] == f"epoch-{epochs:08d}"

@@ -1,18 +1,22 @@
 """The options of the commands: one for every field of a recipe, and errors of one line."""
 
 import argparse
-import tomllib
 import typing
 from typing import Any, Literal
 
 from jhgnn.config.options import Config
-from jhgnn.config.recipe import fields_of, load_recipe, nearest, override, toml_value, type_of
+from jhgnn.config.recipe import fields_of, layered, nearest, read_tables, read_toml, toml_value, type_of
+from jhgnn.config.shipped import find_recipe
 from jhgnn.errors import InputError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--config` and one option for every field, `--section.field`, to a parser."""
-    parser.add_argument("--config", metavar="FILE", help="recipe in TOML; options on the command line override it")
+    parser.add_argument(
+        "--config",
+        metavar="RECIPE",
+        help="TOML file, or the name of a shipped recipe, such as han_acm; options override it",
+    )
     for section, section_field in fields_of(Config).items():
         section_class = typing.cast(type, section_field.type)
         group = parser.add_argument_group(f"[{section}]", section_class.__doc__)
@@ -35,14 +39,17 @@ def from_options(options: argparse.Namespace) -> Config:
     Raises:
         InputError: as `load_recipe`; for an override it names the option.
     """
-    config = load_recipe(options.config) if options.config else Config()
+    recipe = []
+    if options.config:
+        path = find_recipe(options.config)
+        recipe = [(read_tables(path), f"recipe {path}")]
     tables: dict[str, dict[str, Any]] = {}
     for dotted, text in vars(options).items():
         section, _, name = dotted.partition(".")
         if name:
             hint = type_of(typing.cast(type, fields_of(Config)[section].type), name)
             tables.setdefault(section, {})[name] = _parsed(text, hint)
-    return override(config, tables, where="command line")
+    return layered(*recipe, (tables, "command line"))
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -74,8 +81,7 @@ def _parsed(text: Any, hint: Any) -> Any:
     """A command-line word as the TOML value it stands for; what does not parse stays text and fails the type check."""
     if hint in (int, float, bool):
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            return read_toml(f"value = {text}")["value"]
+        except ValueError:
             return text
-        return float(value) if hint is float and type(value) is int else value
     return text

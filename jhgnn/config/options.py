@@ -127,7 +127,12 @@ class ModelConfig:
     hidden: int = _option(64, "width of hidden representations, all heads together", minimum=1)
     heads: int = _option(8, "attention heads; each is hidden / heads wide", minimum=1)
     layers: int = _option(0, "layers; 0: 1 for HAN, 3 for R-GCN and R-GAT, 2 for GCN and GAT", minimum=0)
-    bases: int = _option(0, "R-GCN basis decomposition with this many bases; 0: none", minimum=0)
+    bases: int = _option(
+        0,
+        "R-GCN basis decomposition with this many bases; 0: none; -1: as many as the R-GCN paper takes for a graph of"
+        " the data's size: none below 10,000 nodes, then 30, and 40 from 100,000 on",
+        minimum=-1,
+    )
     blocks: int = _option(0, "R-GCN block-diagonal decomposition with this many blocks; 0: none", minimum=0)
     self_loop: bool = _option(True, "R-GCN and R-GAT: add each node's own projection")
     shared_projection: bool = _option(
@@ -247,6 +252,15 @@ class SamplingConfig:
     )
     side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
     features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")
+    cache: int = _option(
+        0,
+        "bytes of host memory, or text such as 2GiB, for the feature rows read most, where features are on the host and"
+        " stay in files (a graph that save_graph wrote); 0: none",
+        canonical=to_bytes,
+    )
+    cache_steps: int = _option(
+        100, "batches drawn before training to count which rows are read most; 0: the whole first epoch", minimum=0
+    )
     threads: int = _option(2, "host threads that sample one batch together", minimum=1, maximum=256)
     prefetch_threads: int = _option(
         1, "batches prepared on the host at the same time; 0: each when it is needed", minimum=0, maximum=256
@@ -259,6 +273,14 @@ class SamplingConfig:
     )
     evaluation_nodes: int = _option(
         0, "evaluate on at most this many nodes of each split, a fixed random choice; 0: on all", minimum=0
+    )
+    hot: Literal["none", "exact"] = _option(
+        "none",
+        "exact: the first layer's means over all neighbours with features are computed once for hot vertices, those met"
+        " most often, which then draw none of these neighbours; for R-GCN",
+    )
+    hot_share: float = _option(
+        0.1, "hot vertices at most, as a share of those that receive from types with features", above=0, maximum=1
     )
 
 
@@ -319,6 +341,7 @@ class Config:
         self._check_memory()
         self._check_parts()
         self._check_processes()
+        self._check_cache()
 
     def _check_model(self) -> None:
         model = self.model
@@ -383,6 +406,8 @@ class Config:
             )
         if sampling.features == "host":
             raise InputError(f"{named} keeps features on the devices; leave out sampling.features = 'host'")
+        if sampling.cache:
+            raise InputError(f"{named} keeps features on the devices; leave out sampling.cache")
         if training.optimizer == "lamb":
             raise InputError(
                 f"{named}: training.optimizer = 'lamb' scales by the norms of whole tables, which no device holds; use"
@@ -391,6 +416,26 @@ class Config:
         for key, default in (("micro_batches", 1), ("memory_budget", 0)):
             if getattr(training, key) != default:
                 raise InputError(f"{named} fetches the rows of a share at once; leave out training.{key}")
+
+    def _check_cache(self) -> None:
+        sampling = self.sampling
+        if not sampling.cache:
+            return
+        if not sampling.batch_size:
+            raise InputError(
+                f"sampling.cache = {sampling.cache} keeps rows of mini-batches, but sampling.batch_size is 0; set it"
+            )
+        if sampling.hot != "none":
+            raise InputError(
+                f"sampling.cache = {sampling.cache} beside sampling.hot = {sampling.hot!r}, which keeps rows of its"
+                " own: leave one of them out"
+            )
+        for key in ("features", "side"):
+            if getattr(sampling, key) == "device":
+                raise InputError(
+                    f"sampling.cache = {sampling.cache} keeps rows for the host to gather, but sampling.{key} ="
+                    " 'device'; change one of them"
+                )
 
     def _check_processes(self) -> None:
         sampling, distributed = self.sampling, self.distributed

@@ -11,25 +11,57 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jhgnn.config.options import Config
+from jhgnn.config.suggested import suggested_for
 from jhgnn.errors import InputError
 
 
 def load_recipe(path: str | Path) -> Config:
-    """Reads a TOML recipe strictly.
+    """Reads a TOML recipe strictly. Where it names data but no model, `jhgnn.config.suggested` stands under it.
 
     Raises:
         InputError: the file cannot be read, is not TOML, or holds an unknown key, a wrong type or an impossible value.
     """
+    return layered((read_tables(path), f"recipe {path}"))
+
+
+def layered(*layers: tuple[Mapping[str, Any], str]) -> Config:
+    """The config of nested tables, each with what its errors begin with; a later one goes before an earlier one.
+
+    Raises:
+        InputError: as `override`.
+    """
+    config = override(Config(), suggested_for(*(tables for tables, _ in layers)), where="suggested settings")
+    for tables, where in layers:
+        config = override(config, tables, where=where)
+    return config
+
+
+def read_tables(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML recipe, whose keys and values nobody has checked.
+
+    Raises:
+        InputError: the file cannot be read, or is not TOML.
+    """
     try:
-        text = Path(path).read_bytes().decode("utf-8")
-        tables = tomllib.loads(text)
+        return read_toml(Path(path).read_bytes().decode("utf-8"))
     except OSError as error:
         raise InputError(f"recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"recipe {path}: not UTF-8 text at byte {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise InputError(f"recipe {path}: not TOML: {error}") from None
-    return override(Config(), tables, where=f"recipe {path}")
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        ValueError: it is not TOML, holds a number of thousands of digits, or nests too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("lists or tables are nested too deeply") from None
 
 
 def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
@@ -46,7 +78,12 @@ def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
         for key, value in values.items():
             if key not in fields:
                 raise InputError(f"{where}: unknown key {section}.{key}{nearest(key, fields)}")
-            changes[key] = _checked(value, type(current), fields[key], f"{where}: {section}.{key}")
+            try:
+                changes[key] = _checked(value, type(current), fields[key], f"{where}: {section}.{key}")
+            except InputError:
+                raise
+            except ValueError as error:  # a hexadecimal number that is too long to be shown
+                raise InputError(f"{where}: {section}.{key}: {error}") from None
         sections[section] = dataclasses.replace(current, **changes)
     try:
         return dataclasses.replace(config, **sections)
@@ -97,10 +134,12 @@ def _checked(value: Any, section: type, field: dataclasses.Field, where: str) ->
     if isinstance(hint, types.GenericAlias) or not isinstance(hint, type):
         raise TypeError(f"{where}: config fields cannot have type {hint}")
     if hint is float and type(value) is int:
-        value = float(value)
+        value = _as_float(value)
     if type(value) is not hint:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
         raise InputError(f"{where} = {value!r} must be {names[hint]}")
+    if hint is str:
+        _check_text(value, where)
     bounds = field.metadata
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} = {value!r} must be a finite number")
@@ -117,12 +156,27 @@ def _checked(value: Any, section: type, field: dataclasses.Field, where: str) ->
     return value
 
 
+def _check_text(text: str, where: str) -> None:
+    """Refuses what a recipe cannot hold: names of files that are no text, and NUL, which no name has."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InputError(f"{where} = {text!r} must be text of UTF-8 without NUL")
+
+
+def _as_float(value: int) -> float:
+    """Infinite beyond the range of floats, which the check for finite numbers then refuses."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
 def _list_element(element: Any, where: str) -> str:
     """A string, or a nested list of strings (a metapath as a sequence), joined by commas."""
     if isinstance(element, list) and element and all(isinstance(step, str) for step in element):
         return ",".join(element)
     if not isinstance(element, str) or not element:
         raise InputError(f"{where} holds {element!r}; need strings or lists of strings")
+    _check_text(element, where)
     return element
 
 

@@ -2,19 +2,20 @@
 
 import argparse
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from rich.console import Console
 
+from jhgnn.config.suggested import suggested
 from jhgnn.data import FORMATS, load
 from jhgnn.data.describe import describe, render, suggestions
 from jhgnn.data.detect import RULES, detect_format
-from jhgnn.data.suggested import suggested
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import GIB
+from jhgnn.runtime import exits
+from jhgnn.runtime.interrupt import Leaving
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,7 +71,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    try:
+
+    def command(_: Leaving) -> int:
         options = parser().parse_args(arguments)
         if options.memory_limit_gib is not None and not options.memory_limit_gib > 0:
             raise InputError(f"command line: --memory-limit-gib {options.memory_limit_gib} must be above 0")
@@ -89,13 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(highlight=False)
         console.print(f"{graph.name} ({layout}): {options.path}\n", markup=False, soft_wrap=True)
         sections = describe(graph, options.metapaths, memory_limit_bytes=limit_bytes)
-        render(itertools.chain(sections, suggestions(suggested(layout, graph))), console)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # `describe PATH | head`: the reader has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        render(itertools.chain(sections, suggestions(suggested(layout, sum(graph.num_nodes.values())))), console)
+        return 0
+
+    advice = "take a smaller share with --scale, or a machine with more memory"
+    return exits.ending(command, memory_advice=advice, closed_pipe=exits.DONE)  # `describe PATH | head`
 
 
 if __name__ == "__main__":

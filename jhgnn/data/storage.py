@@ -8,8 +8,6 @@ are stored as one block of UTF-8 and the offsets in it.
 import dataclasses
 import json
 import os
-import shutil
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from jhgnn.graph.hetero_graph import SPLITS, EdgeSet, Features, HeteroGraph
 from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.schema import Relation, Schema
 from jhgnn.graph.texts import Texts
+from jhgnn.runtime.files import replacing_folder
 
 FORMAT, VERSION = "jhgnn-heterograph", 1
 SCHEMA_FILE = "schema.json"
@@ -48,28 +47,14 @@ def save_graph(graph: HeteroGraph, path: str | Path, *, overwrite: bool = False)
         if not (path / SCHEMA_FILE).is_file():
             raise InputError(f"{path} is not a saved graph (no {SCHEMA_FILE}), so it is not overwritten")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        with replacing_folder(path) as temporary:
+            schema = _write_arrays(graph, temporary)
+            with open(temporary / SCHEMA_FILE, "w", encoding="utf-8") as file:
+                json.dump(schema, file, indent=2, ensure_ascii=False)
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    try:
-        schema = _write_arrays(graph, temporary)
-        with open(temporary / SCHEMA_FILE, "w", encoding="utf-8") as file:
-            json.dump(schema, file, indent=2, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o755)  # mkdtemp makes it private
-        if path.exists():
-            old = temporary.with_name(temporary.name + ".old")
-            path.rename(old)
-            temporary.rename(path)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return path
 
 

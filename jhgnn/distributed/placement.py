@@ -81,6 +81,22 @@ class Placement:
         numbers = np.arange(1, len(self.homes[node_type]) + 1, dtype=np.int32)
         return self.cut(node_type, numbers, places) - 1
 
+    def with_more(self, places: Mapping[str, np.ndarray]) -> "Placement":
+        """The same with more rows behind those of some node types; `places` are their homes, int32 `[n]` by type."""
+        rows, homes = dict(self.rows), dict(self.homes)
+        for node_type, own in places.items():
+            before, counts = self.rows[node_type], np.bincount(own, minlength=self.num_places)
+            rows[node_type] = before + int(counts.max(initial=0))
+            if self.num_places * rows[node_type] >= 2**31:
+                raise InputError(f"{self.num_places} parts of {rows[node_type]} {node_type} rows: need below 2**31")
+            order = np.argsort(own, kind="stable")
+            rank = np.empty(len(own), np.int64)
+            rank[order] = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
+            place, row = np.divmod(self.homes[node_type].astype(np.int64), before)
+            more = own * np.int64(rows[node_type]) + before + rank
+            homes[node_type] = np.concatenate([place * rows[node_type] + row, more]).astype(np.int32)
+        return dataclasses.replace(self, rows=rows, homes=homes)
+
     def abstract(self, node_type: str, table: Any, places: range) -> jax.ShapeDtypeStruct:
         """Shape and dtype of `cut`."""
         return jax.ShapeDtypeStruct((len(places), self.rows[node_type], *table.shape[1:]), table.dtype)

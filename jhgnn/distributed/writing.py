@@ -2,8 +2,6 @@
 
 import dataclasses
 import hashlib
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,7 @@ from jhgnn.distributed.part_cut import cut_edges, cut_features, cut_links, halo
 from jhgnn.distributed.topology import write_topology
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.runtime.files import put_back, replacing_folder
 
 Progress = Callable[[str], object]
 
@@ -63,36 +62,29 @@ def write_partition(
     numbering = renumber(assignment)
     manifest = _manifest(graph, assignment, numbering)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        with replacing_folder(path) as temporary:
+            checksums = []
+            for part in range(assignment.num_parts):
+                checksums.append(_write_part(graph, numbering, manifest, part, part_folder(temporary, part)))
+                progress(f"part {part} of {assignment.num_parts} written")
+            topology = write_topology(graph, assignment, temporary, manifest.identity)
+            beside(temporary)
+            manifest = dataclasses.replace(manifest, checksums=tuple(checksums), topology=topology)
+            write_checked_json(temporary / MANIFEST_FILE, to_json(manifest))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    try:
-        checksums = []
-        for part in range(assignment.num_parts):
-            checksums.append(_write_part(graph, numbering, manifest, part, part_folder(temporary, part)))
-            progress(f"part {part} of {assignment.num_parts} written")
-        topology = write_topology(graph, assignment, temporary, manifest.identity)
-        beside(temporary)
-        manifest = dataclasses.replace(manifest, checksums=tuple(checksums), topology=topology)
-        write_checked_json(temporary / MANIFEST_FILE, to_json(manifest))
-        temporary.chmod(0o755)  # mkdtemp makes it private
-        if path.exists():
-            old = temporary.with_name(temporary.name + ".old")
-            path.rename(old)
-            temporary.rename(path)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return path
 
 
 def check_free(path: Path, *, overwrite: bool) -> None:
-    """Raises InputError where a partition must not be written: something is there that is not to be replaced."""
+    """Raises InputError where a partition must not be written: something is there that is not to be replaced.
+
+    A partition that was there when a process was killed in the middle of replacing it is put back first.
+    """
+    try:
+        put_back(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     if not path.exists():
         return
     if not overwrite:

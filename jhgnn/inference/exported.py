@@ -2,8 +2,6 @@
 
 import dataclasses
 import importlib.util
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from flax import nnx
 from jhgnn.errors import InputError
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.nn.inputs import GraphInputs, GraphSpec
-from jhgnn.runtime.files import write_json
+from jhgnn.runtime.files import replacing_folder, write_json
 from jhgnn.runtime.platform import compiling_for
 from jhgnn.tasks.node_classification import NodeClassification
 from jhgnn.training.execution import builder_of
@@ -152,19 +150,12 @@ def _described(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _write(
     folder: Path, program: bytes, weights: Mapping[str, Any], arrays: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> None:
-    temporary = None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        (temporary / "program.bin").write_bytes(program)
-        for name, content in (("weights", weights), ("graph", arrays)):
-            with (temporary / f"{name}.npz").open("wb") as file:
-                np.savez(file, allow_pickle=False, **content)
-        write_json(temporary / "schema.json", schema)
-        temporary.chmod(0o755)  # mkdtemp makes it private
-        temporary.rename(folder)
+        with replacing_folder(folder) as temporary:
+            (temporary / "program.bin").write_bytes(program)
+            for name, content in (("weights", weights), ("graph", arrays)):
+                with (temporary / f"{name}.npz").open("wb") as file:
+                    np.savez(file, allow_pickle=False, **content)
+            write_json(temporary / "schema.json", schema)
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)

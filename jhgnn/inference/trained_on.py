@@ -14,6 +14,7 @@ from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.texts import Texts
 from jhgnn.runtime.files import write_array, write_json
+from jhgnn.runtime.storage_cause import OF_STORAGE
 
 FOLDER = "trained_on"
 FILE = "graph.json"
@@ -77,25 +78,22 @@ class TrainedOn:
         """Into `trained_on/` of a run folder; the JSON file comes last.
 
         Raises:
-            InputError: it cannot be written.
+            OSError: it cannot be written.
         """
         own = folder / FOLDER
-        try:
-            own.mkdir(exist_ok=True)
-            types = [self._entry(own, number, name) for number, name in enumerate(self.num_nodes)]
-            content = {
-                "version": VERSION,
-                "name": self.name,
-                "node_types": types,
-                "relations": [dataclasses.asdict(relation) for relation in self.relations],
-                "target": self.target,
-                "num_classes": self.num_classes,
-                "multi_label": self.multi_label,
-                "class_names": list(self.class_names),
-            }
-            write_json(own / FILE, content)
-        except OSError as error:
-            raise InputError(f"{own} cannot be written: {error.strerror or error}") from None
+        own.mkdir(exist_ok=True)
+        types = [self._entry(own, number, name) for number, name in enumerate(self.num_nodes)]
+        content = {
+            "version": VERSION,
+            "name": self.name,
+            "node_types": types,
+            "relations": [dataclasses.asdict(relation) for relation in self.relations],
+            "target": self.target,
+            "num_classes": self.num_classes,
+            "multi_label": self.multi_label,
+            "class_names": list(self.class_names),
+        }
+        write_json(own / FILE, content)
 
     def _entry(self, folder: Path, number: int, name: str) -> dict[str, Any]:
         columns = [dataclasses.asdict(column) for column in self.columns.get(name, ())]
@@ -117,6 +115,7 @@ class TrainedOn:
 
         Raises:
             InputError: the files are damaged.
+            OSError: the disk does not give them.
         """
         file = folder / FOLDER / FILE
         if not file.exists():
@@ -148,7 +147,11 @@ class TrainedOn:
             )
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        except OSError as error:
+            if error.errno in OF_STORAGE:
+                raise
+            raise InputError(f"{file}: is damaged ({error!r}); train again, or restore the folder") from None
+        except (ValueError, KeyError, TypeError, EOFError) as error:
             raise InputError(f"{file}: is damaged ({error!r}); train again, or restore the folder") from None
 
 

@@ -43,6 +43,10 @@ class Model(nnx.Module):
     weighs_edges: ClassVar[bool] = False
     """Whether its whole-graph layers take a weight for each edge, by which link prediction leaves edges out."""
 
+    means_of_inputs: ClassVar[bool] = False
+    """Whether the first layer sees neighbours through the mean of their input rows alone, as R-GCN's does, so that a
+    mean may be taken before training (`sampling.hot`)."""
+
     embeddings: InputEmbeddings
     layers: Sequence[Layer]
 

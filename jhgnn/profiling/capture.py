@@ -29,6 +29,7 @@ from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import read_problem
 from jhgnn.training.programs import Compiled, compile_lowered
+from jhgnn.training.size_check import check_memory
 
 WARM_UP_STEPS = 3
 TRACED_STEPS = 5
@@ -78,6 +79,7 @@ def capture(
         with jax.profiler.TraceAnnotation("READ"):
             problem = read_problem(config, progress=progress)
         execution = execution_of(problem)
+        check_memory(execution)
         with jax.profiler.TraceAnnotation("COMPILE"):
             programs = execution.compile()
     inference = compile_lowered(execution.lower_inference)

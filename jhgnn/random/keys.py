@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import random as extend
 
+from jhgnn.errors import InputError
 from jhgnn.random.counter_hash import GOLDEN, mix
 
 
@@ -37,11 +38,17 @@ def _random_bits(state: jax.Array, bit_width: int, shape: tuple[int, ...]) -> ja
     """Unsigned integers of 8, 16 or 32 bits, of any shape; the narrow ones are the low bits of 32.
 
     Raises:
-        NotImplementedError: another width, as float64 draws need, or over 2**32 numbers in one array.
+        NotImplementedError: another width, as float64 draws need.
+        InputError: over 2**32 numbers in one array.
     """
     size = math.prod(shape)
-    if bit_width not in (8, 16, 32) or size > 2**32:
-        raise NotImplementedError(f"{size} numbers of {bit_width} bits: need at most 2**32 of 8, 16 or 32 bits")
+    if bit_width not in (8, 16, 32):
+        raise NotImplementedError(f"numbers of {bit_width} bits: need 8, 16 or 32 bits")
+    if size > 2**32:
+        raise InputError(
+            f"a weight of shape {list(shape)} would have {size:,} numbers ({size * bit_width / 8 / 2**30:,.0f} GiB),"
+            f" over the limit of 2**32 for one array; lower model.hidden"
+        )
     bits = mix(state[0] + mix(jax.lax.iota(jnp.uint32, size))).reshape(shape)
     return bits.astype({8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}[bit_width])
 

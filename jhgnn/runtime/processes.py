@@ -1,11 +1,16 @@
 """Several processes that train together: how they find each other, and how the run ends when one of them dies."""
 
 import contextlib
+import ctypes
+import functools
 import os
 import sys
-from typing import NoReturn
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import jax
+from jax._src.lib import _jax
 from orbax.checkpoint import multihost
 
 from jhgnn.config import DistributedConfig
@@ -32,10 +37,14 @@ def are_several(config: DistributedConfig) -> bool:
     return config.num_processes > 1 or (in_cluster() and not config.coordinator)
 
 
-def join(config: DistributedConfig) -> None:
+def join(config: DistributedConfig, *, farewell: Callable[[], str] = lambda: "start all of them again") -> None:
     """Joins the other processes, before anything else uses JAX's devices.
 
-    A process that stays silent for `heartbeat_timeout_s` counts as dead, and JAX ends all others.
+    A process that stays silent for `heartbeat_timeout_s` counts as dead, and all others end with one line.
+
+    Args:
+        config: where they are.
+        farewell: what is left then, and how to go on.
 
     Raises:
         InputError: they cannot be found.
@@ -47,12 +56,13 @@ def join(config: DistributedConfig) -> None:
         "process_id": config.process_id,
     }
     try:
-        jax.distributed.initialize(
-            **(known if config.coordinator else {}),  # type: ignore[arg-type]
-            initialization_timeout=10 * config.heartbeat_timeout_s,
-            heartbeat_timeout_seconds=config.heartbeat_timeout_s,
-            shutdown_timeout_seconds=config.heartbeat_timeout_s,
-        )
+        with _told_of_silence(config.heartbeat_timeout_s, farewell):
+            jax.distributed.initialize(
+                **(known if config.coordinator else {}),  # type: ignore[arg-type]
+                initialization_timeout=10 * config.heartbeat_timeout_s,
+                heartbeat_timeout_seconds=config.heartbeat_timeout_s,
+                shutdown_timeout_seconds=config.heartbeat_timeout_s,
+            )
         # Process 0 is told of the others before they are: if it ended then, they would look for it until the timeout.
         meet("joined")
     except (RuntimeError, ValueError) as error:
@@ -73,6 +83,46 @@ def meet(name: str, *, timeout_ms: int = _WAIT_MS) -> None:
     compiled for that much longer than the other.
     """
     multihost.get_barrier_sync_fn()(key=name, timeout_ms=timeout_ms)
+
+
+@contextlib.contextmanager
+def _told_of_silence(limit_s: int, farewell: Callable[[], str]) -> Iterator[None]:
+    """The runtime tells a process that joins inside of others that do not answer, instead of aborting it.
+
+    Its service exchanges heartbeats from threads of its own, which a long compilation does not hold up. It has a
+    callback for what they miss, which `jax.distributed` does not hand on. The callback gets a status of C++'s that
+    Python's bindings may have no class for, which ends in `std::terminate`: that is told here as well. Where the C++
+    library has no such hook, the runtime aborts as it is used to.
+    """
+    global _on_terminate
+    try:
+        set_terminate = ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE
+    except (OSError, AttributeError):
+        yield
+        return
+
+    def silent(*_: Any) -> None:
+        leave_with(f"another one has died, is frozen, or is cut off from it (no word for {limit_s} s); {farewell()}")
+
+    _on_terminate = ctypes.CFUNCTYPE(None)(silent)  # kept as long as the process lives
+    set_terminate(_on_terminate)
+    make = _jax.get_distributed_runtime_client
+    _jax.get_distributed_runtime_client = functools.partial(make, missed_heartbeat_callback=silent)
+    try:
+        yield
+    finally:
+        _jax.get_distributed_runtime_client = make
+
+
+_on_terminate: Any = None
+_leaving = threading.Lock()
+
+
+def leave_with(why: str) -> NoReturn:
+    """Ends this process at once with exit code 1 and one line, whichever of its threads knows first why."""
+    _leaving.acquire()
+    print(f"error: process {jax.process_index()} of {jax.process_count()} ends, as {why}", file=sys.stderr)
+    leave(1)
 
 
 def leave(code: int) -> NoReturn:

@@ -1,7 +1,10 @@
 """Checkpoints: the last state, the best parameters and the loop's progress in one Orbax folder, complete or absent."""
 
+import contextlib
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import zlib
 from pathlib import Path
@@ -11,14 +14,17 @@ import jax
 import numpy as np
 import orbax.checkpoint
 
-from jhgnn.errors import InputError
-from jhgnn.runtime.files import write_json
+from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime.files import sync_folder, write_json
+from jhgnn.runtime.quiet_threads import quiet_threads
+from jhgnn.runtime.storage_cause import cause
 from jhgnn.training.state import Params, TrainState
 
 ocp = orbax.checkpoint.v1
 
 _PREFIX = "epoch-"
 _DIGESTS = "digests.json"
+_TEMPORARY = "orbax-checkpoint-tmp"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +61,21 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one run: `FOLDER/epoch-00000012`, in mid-epoch `epoch-00000012-00000345`; keeps the newest.
+    """The checkpoints of one run, `FOLDER/epoch-00000012`, in mid-epoch `epoch-00000012-00000345`: the two newest.
 
-    Orbax writes to a temporary folder and renames it, and the digests come last. So after a kill at any moment there is
-    a complete checkpoint, the new one or the one before.
+    Orbax writes to a temporary folder and renames it, and the digests come last, after everything that they are of has
+    reached the disk, so a run killed at any moment leaves the checkpoint before. Where the newest is damaged, the one
+    before it is taken.
+
+    Attributes:
+        fallback: why an older checkpoint than the newest was taken, for a person; empty where it was not.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self.fallback = ""
+        self._before: Path | None = None  # the one that was read or written last
+        self._sound: Path | None = None
 
     def _complete(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
@@ -75,10 +88,11 @@ class CheckpointStore:
         return bool(self._complete())
 
     def save(self, state: TrainState, best_params: Params, progress: Progress) -> None:
-        """Writes a checkpoint, then deletes the older ones. Several processes all call it, with NumPy arrays.
+        """Writes a checkpoint, then deletes all older ones but the last. Several processes all call it, with NumPy
+        arrays.
 
         Raises:
-            InputError: the folder cannot be written.
+            StorageError: it cannot be written; the one before it is left.
         """
         mid_epoch = f"-{progress.step:08d}" if progress.step else ""
         path = self.folder / f"{_PREFIX}{progress.epoch:08d}{mid_epoch}"
@@ -87,38 +101,56 @@ class CheckpointStore:
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
         metadata = {"progress": recorded, "shapes": _shapes(tree), "specs": _specs(tree)}
         try:
-            ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
-            if jax.process_index() != 0:
-                return
-            write_json(path / _DIGESTS, _digests(path))
-            # Older ones, and what kills left half-written.
+            with quiet_threads("absl"):
+                ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
+            if jax.process_index() == 0:
+                digests = _digests(path, sync=True)
+                sync_folder(self.folder)
+                write_json(path / _DIGESTS, digests)
+        except Exception as error:  # of Orbax's threads and of TensorStore: OSError, ValueError and others
+            reason = cause(error)
+            if reason is None:
+                raise
+            if jax.process_index() == 0:
+                self._discard(path)
+            raise StorageError(f"checkpoint {path}: cannot write it: {reason}") from error
+        if jax.process_index() == 0:
+            self._discard_but({path, self._before})
+        self._before, self._sound = path, None
+
+    def _discard_but(self, kept: set[Path | None]) -> None:
+        """Older checkpoints go, damaged ones, and what kills left half-written; what cannot be deleted stays."""
+        for other in self.folder.iterdir():
+            if other not in kept and (_is_checkpoint(other) or _TEMPORARY in other.name):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _discard(self, path: Path) -> None:
+        """What a failed write leaves, which may be what fills the disk."""
+        with contextlib.suppress(OSError):
             for other in self.folder.iterdir():
-                if other != path and (_is_checkpoint(other) or "orbax-checkpoint-tmp" in other.name):
-                    shutil.rmtree(other)
-        except OSError as error:
-            raise InputError(f"checkpoint {path}: cannot write it: {error.strerror or error}") from error
+                if other == path or _TEMPORARY in other.name:
+                    shutil.rmtree(other, ignore_errors=True)
 
     def progress(self) -> Progress:
-        """The progress of the newest checkpoint, without its arrays.
+        """The progress of the newest sound checkpoint, without its arrays.
 
         Raises:
             InputError: there is none, or it cannot be read.
         """
-        path = self._newest()
-        _check_digests(path)
-        metadata = _metadata(path)["progress"]
+        metadata = _metadata(self._newest())["progress"]
         return Progress(**metadata | {"best_value": float(metadata["best_value"])})
 
     def load(self, like: TrainState) -> Checkpoint:
-        """The newest checkpoint, with the shapes and dtypes of `like`.
+        """The newest sound checkpoint, with the shapes and dtypes of `like`.
 
         Raises:
-            InputError: there is none, or it does not fit or is broken.
+            InputError: there is none, or it does not fit.
         """
         path, progress = self._newest(), self.progress()
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)
         tree = {"state": abstract._asdict(), "best_params": abstract.params}
         restored = _restore(path, tree)
+        self._before = path
         return Checkpoint(TrainState(**restored["state"]), restored["best_params"], progress)
 
     def begin(self, state: TrainState, recipe: str, *, resume: bool) -> Checkpoint:
@@ -133,20 +165,37 @@ class CheckpointStore:
         return newest._replace(progress=dataclasses.replace(newest.progress, recipe=recipe))
 
     def load_best_params(self, like: Params) -> Params:
-        """The best parameters of the newest checkpoint.
+        """The best parameters of the newest sound checkpoint.
 
         Raises:
             InputError: as `load`.
         """
-        path = self._newest()
-        _check_digests(path)
-        return _restore(path, {"best_params": like})["best_params"]
+        return _restore(self._newest(), {"best_params": like})["best_params"]
 
     def _newest(self) -> Path:
-        complete = self._complete()
-        if not complete:
-            raise InputError(f"{self.folder}: holds no complete checkpoint")
-        return complete[-1]
+        """The newest one whose files are as they were written; each is looked at once.
+
+        Raises:
+            InputError: there is none.
+            StorageError: one cannot be read now.
+        """
+        if self._sound is not None:
+            return self._sound
+        damaged: list[str] = []
+        for path in reversed(self._complete()):
+            problem = _damage(path)
+            if problem is None:
+                if damaged:
+                    self.fallback = f"checkpoint {damaged[0]}; the older {path.name} is taken in its place"
+                self._sound = path
+                return path
+            damaged.append(f"{path}: {problem}")
+        if damaged:
+            raise InputError(
+                f"checkpoint {damaged[0]}, and no older one is sound; put the folder back from a copy, or train anew in"
+                " another run.dir"
+            )
+        raise InputError(f"{self.folder}: holds no complete checkpoint")
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -166,11 +215,29 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
     else:
         on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
-    return ocp.load_checkpointables(path, abstract)
+    try:
+        with quiet_threads("absl"):
+            return ocp.load_checkpointables(path, abstract)
+    except Exception as error:
+        reason = cause(error)
+        if reason is None:
+            raise
+        raise StorageError(
+            f"checkpoint {path}: cannot read it: {reason}; nothing in {path.parent} was changed: try again once it can"
+        ) from error
 
 
 def _metadata(path: Path) -> Any:
-    return ocp.checkpointables_metadata(path).custom_metadata
+    try:
+        with quiet_threads("absl"):
+            return ocp.checkpointables_metadata(path).custom_metadata
+    except Exception as error:
+        reason = cause(error)
+        if reason is None:
+            raise
+        raise StorageError(
+            f"checkpoint {path}: cannot read it: {reason}; nothing in {path.parent} was changed: try again once it can"
+        ) from error
 
 
 def _shapes(tree: dict[str, Any]) -> dict[str, str]:
@@ -191,27 +258,52 @@ def _specs(tree: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _digests(path: Path) -> dict[str, list[int]]:
-    """Size and CRC-32 of every file of a checkpoint but the list of them."""
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != _DIGESTS)
-    return {str(file.relative_to(path)): [file.stat().st_size, _crc32(file)] for file in files}
+def _digests(path: Path, *, sync: bool = False) -> dict[str, list[int]]:
+    """Size and CRC-32 of every file of a checkpoint but the list of them; with `sync`, once they are on the disk."""
+    inside = sorted(path.rglob("*"))
+    files = [file for file in inside if file.is_file() and file.name != _DIGESTS]
+    found = {str(file.relative_to(path)): [file.stat().st_size, _crc32(file, sync=sync)] for file in files}
+    if sync:
+        for folder in (path, *(each for each in inside if each.is_dir())):
+            sync_folder(folder)
+    return found
 
 
-def _crc32(file: Path) -> int:
+def _crc32(file: Path, *, sync: bool) -> int:
     """Read piece by piece: a table of embeddings is as large as memory allows."""
     value = 0
     with file.open("rb") as opened:
         while piece := opened.read(2**22):
             value = zlib.crc32(piece, value)
+        if sync:
+            os.fsync(opened.fileno())
     return value
 
 
-def _check_digests(path: Path) -> None:
-    """Orbax's own failure on a damaged file is dozens of lines from background tasks, so look first."""
+def _damage(path: Path) -> str | None:
+    """What is wrong with the files of a checkpoint, or nothing.
+
+    Orbax's own failure on a damaged file is dozens of lines from background tasks, so look first.
+
+    Raises:
+        StorageError: a file is there and cannot be read now, which does not show that it is damaged.
+    """
     try:
-        expected, found = json.loads((path / _DIGESTS).read_text()), _digests(path)
-    except (OSError, ValueError):
-        raise InputError(f"checkpoint {path}: {_DIGESTS} cannot be read; delete the folder") from None
+        expected = json.loads((path / _DIGESTS).read_text())
+        found = _digests(path)
+    except OSError as error:
+        name = Path(error.filename or path).name
+        if error.errno in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR):
+            return f"file {name} is damaged or missing"
+        raise StorageError(
+            f"checkpoint {path}: file {name} cannot be read: {error.strerror}; nothing was changed: try again, or move"
+            " that folder away to take an older checkpoint"
+        ) from error
+    except ValueError:
+        return f"{_DIGESTS} cannot be read"
+    if not isinstance(expected, dict):
+        return f"{_DIGESTS} holds no list of files"
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            raise InputError(f"checkpoint {path}: file {name} is damaged or missing; delete the folder")
+            return f"file {name} is damaged or missing"
+    return None

@@ -258,12 +258,16 @@ class Execution(abc.ABC):
     def with_training(self, **changes: Any) -> Self:
         """The same with other settings of the recipe's section `training`."""
         training = dataclasses.replace(self.config.training, **changes)
-        config = dataclasses.replace(self.config, training=training)
+        other = self._copy()
+        other.problem = dataclasses.replace(self.problem, config=dataclasses.replace(self.config, training=training))
+        return other
+
+    def _copy(self) -> Self:
+        """A copy without what is worked out when it is first asked for."""
         other = copy.copy(self)
         for name in list(vars(other)):
             if isinstance(getattr(type(self), name, None), functools.cached_property):
                 del other.__dict__[name]
-        other.problem = dataclasses.replace(self.problem, config=config)
         return other
 
     @abc.abstractmethod

@@ -31,10 +31,8 @@ from jhgnn.training.execution import Batch, Programs
 from jhgnn.training.mesh import local
 from jhgnn.training.reporting import EpochBar, Metrics
 from jhgnn.training.state import Params, TrainState
+from jhgnn.training.step_times import StepTimes
 from jhgnn.training.update import UpdateReport
-
-WARM_UP_STEPS = 3
-"""Steps not counted in `epoch_ms`, as in "Characterizing and Understanding HGNN Training on GPUs", section 3.2."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +102,8 @@ def train(
         callbacks: called in their order after each epoch, in every process.
 
     Raises:
-        InputError: nothing to resume from, or a folder that cannot be written.
+        InputError: nothing to resume from.
+        StorageError: a checkpoint or the metrics cannot be written, or the folder was removed.
         NonFiniteLossError: the loss or a gradient stopped being finite; the checkpoint holds the state before it.
         LoaderError: a batch could not be prepared.
     """
@@ -137,6 +136,8 @@ class _Run:
         if resume:
             batches = f", batch {self.progress.step}" if self.progress.step else ""
             say(f"resumed after epoch {self.progress.epoch}{batches} from {folder}")
+            if self.store.fallback:
+                say(self.store.fallback)
         # As the programs read them, so that rows that are cut over devices are so in the best parameters as well;
         # copied, since the state is donated to the next step.
         self.state: TrainState = programs.place(state) if resume else programs.initial_state(seed)
@@ -149,7 +150,7 @@ class _Run:
         epochs, log_every = self.config.training.epochs, self.config.run.log_every
         self.bar = EpochBar(say, title or self.config.model.name, epochs, self.progress.epoch, log_every)
         self.feed = programs.feed(seed)
-        self.step_s: list[float] = []
+        self.times = StepTimes()
         self.several, self.votes = jax.process_count() > 1, np.zeros(2, np.float32)
         self.compiled_late = 0
         self.saved: tuple[int, int] | None = (self.progress.epoch, self.progress.step) if resume else None
@@ -181,8 +182,8 @@ class _Run:
                 began, compiled = time.perf_counter(), compilations()
                 wants_save = time.monotonic() - saved_at >= training.checkpoint_every_s
                 self._one_batch(next(batches), wants_save, stop)
-                self.compiled_late += compilations() - compiled if self.step_s else 0
-                self.step_s.append(time.perf_counter() - began)
+                self.compiled_late += compilations() - compiled if self.times.count else 0
+                self.times.add(time.perf_counter() - began)
                 if self.progress.step == 0:
                     self._end_epoch()
                 if self.votes[0] if self.several else time.monotonic() - saved_at >= training.checkpoint_every_s:
@@ -213,9 +214,8 @@ class _Run:
         return self.progress.epoch * self.steps_per_epoch + self.progress.step
 
     def _step_ms(self) -> float:
-        timed = [each * 1e3 for each in self.step_s[WARM_UP_STEPS:] or self.step_s]
-        timed = timed or (self.metrics.kept_step_ms if self.metrics is not None else [])
-        return statistics.median(timed) if timed else math.nan
+        kept = self.metrics.kept_step_ms if self.metrics is not None else []
+        return self.times.median_ms() if self.times.count or not kept else statistics.median(kept)
 
     def _agreed_to_stop(self, stop: StopRequest) -> bool:
         """Whether to stop after this batch; several processes learn of each other's signals from its report."""
@@ -254,8 +254,10 @@ class _Run:
         progress, training = self.progress, self.config.training
         loss = progress.loss_sum / max(1, progress.num_targets)
         self.progress = dataclasses.replace(progress, waited=progress.waited + 1, loss_sum=0.0, num_targets=0)
-        step_ms = statistics.fmean(self.step_s[-self.steps_per_epoch :]) * 1e3
+        step_ms = self.times.end_epoch_ms()
         shown = f"{step_ms:.1f} ms{' a batch' if self.steps_per_epoch > 1 else ''}, loss {loss:.4f}"
+        if self.metrics is not None:
+            self.metrics.check()
         found: Scores = {}
         if progress.epoch % training.evaluate_every == 0 or progress.epoch == training.epochs:
             found = self._evaluate(loss, step_ms)
@@ -290,6 +292,7 @@ class _Run:
         if self.saved == at:
             return
         if self.metrics is not None:
+            self.metrics.check()
             self.metrics.flush()
         state, best_params = self.programs.whole(self.state), self.programs.whole(self.best_params)
         if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
@@ -300,7 +303,7 @@ class _Run:
     def _figures(self) -> dict[str, Any]:
         figures = {"steps": self._steps_done(), "step_ms": self._step_ms()}
         figures |= {"compilations_after_warm_up": self.compiled_late}
-        return figures | self.execution.facts() | self.programs.figures(self.feed, sum(self.step_s))
+        return figures | self.execution.facts() | self.programs.figures(self.feed, self.times.total_s)
 
 
 def _copy(params: Params) -> Params:

@@ -10,6 +10,7 @@ from jhgnn.training.graph_in_parts import GraphInParts
 from jhgnn.training.problem import Problem, build_graphs, read_problem
 from jhgnn.training.raf import RelationsFirst
 from jhgnn.training.sampled import Sampled
+from jhgnn.training.size_check import check_aggregations, check_memory
 from jhgnn.training.whole_graph import WholeGraph
 
 
@@ -18,16 +19,23 @@ def prepare(config: Config, *, progress: bool = True) -> Execution:
 
     Raises:
         InputError: the recipe's settings do not go together, the data is broken or has nothing to learn from, a
-            metapath does not join, a build exceeds its memory limit, or a named implementation does not cover a graph.
+            metapath does not join, a build exceeds its memory limit, a named implementation does not cover a graph, or
+            the model is larger than the memory, or of more layers than can be compiled.
     """
-    return execution_of(read_problem(config, progress=progress))
+    execution = execution_of(read_problem(config, progress=progress))
+    check_memory(execution)
+    return execution
 
 
 def execution_of(problem: Problem) -> Execution:
     """The execution of a problem.
 
     Semantic graph build and placement are annotated for the profiler; that costs nothing without a trace.
+
+    Raises:
+        InputError: as `prepare`, but for the memory, of which a prediction takes less than an update.
     """
+    check_aggregations(problem)
     if problem.config.sampling.batch_size:
         with jax.profiler.TraceAnnotation("SGB"):
             return RelationsFirst(problem) if problem.config.distributed.strategy == "raf" else Sampled(problem)

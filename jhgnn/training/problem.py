@@ -14,6 +14,7 @@ from scipy import sparse
 
 from jhgnn import models
 from jhgnn.config import Config, ModelConfig
+from jhgnn.config.suggested import with_bases
 from jhgnn.data import load
 from jhgnn.data.tables import Fitted
 from jhgnn.distributed.topology import read_topology
@@ -112,6 +113,7 @@ def pose(
     model = models.find(config.model.name) if model is None else model
     check(config, model)
     graph = _without_empty(graph, config)
+    config = with_bases(config, sum(graph.num_nodes.values()))
     if config.task.name == "link_prediction" and task is None:
         posed: Task = _link_task(graph, config)
     elif config.task.name == "node_classification" and task is None:

@@ -1,6 +1,8 @@
 """What a run reports while it trains: a progress bar or lines, metrics.jsonl, TensorBoard scalars, curves."""
 
+import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -9,8 +11,12 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from jhgnn.config.suggested import told
+from jhgnn.errors import StorageError
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.files import finite, write_text
+from jhgnn.runtime.nvidia import unused_gpu
+from jhgnn.training.scalars import Scalars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +29,8 @@ def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
     graph, config = execution.graph, execution.config
     sizes = ", ".join(f"{count:,} {node_type}" for node_type, count in list(graph.num_nodes.items())[:8])
     say(f"{graph.name}: {sizes}; {graph.num_edges:,} edges in {len(graph.edges)} relations")
+    if suggestion := told(config, sum(graph.num_nodes.values())):
+        say(suggestion)
     say(f"{execution.task.describe()}; read in {execution.read_s:.1f} s")
     if execution.metapaths:
         derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
@@ -41,6 +49,9 @@ def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
         say(f"{op} {names}: {implementation} ({reason})")
     for line in execution.describe():
         say(line)
+    unused = unused_gpu()
+    if unused:
+        say(unused)
     if execution.split_size("val") == 0:
         say("no validation split: no early stopping, and the last epoch counts as the best")
     if folder is not None:
@@ -61,32 +72,47 @@ class Metrics:
             kept = [line for line in lines if _epoch_of(line) <= resume_after]
         self.kept_step_ms: list[float] = [json.loads(line)["step_ms"] for line in kept]
         write_text(path, "".join(f"{line}\n" for line in kept))
+        self._path = path
         self._file: TextIO = path.open("a", encoding="utf-8")
-        self._writer = None
+        self._scalars = None
         if tensorboard:
-            from tensorboardX import SummaryWriter
-
             purge = None if resume_after is None else resume_after + 1
-            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
+            self._scalars = Scalars(folder / "tensorboard", purge_step=purge)
 
     def write(self, epoch: int, values: Mapping[str, float]) -> None:
         """Appends one epoch."""
         self._file.write(json.dumps(finite({"epoch": epoch, **values}), allow_nan=False) + "\n")
-        if self._writer is not None:
+        if self._scalars is not None:
             for name, value in values.items():
-                self._writer.add_scalar(name.replace("_", "/", 1), value, epoch)
+                self._scalars.add(name.replace("_", "/", 1), value, epoch)
+
+    def check(self) -> None:
+        """Looks whether the file is still where it was opened.
+
+        Raises:
+            StorageError: it, or its folder, was removed or moved away.
+        """
+        try:
+            here = os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            here = False
+        if not here:
+            what = self._path if self._path.parent.exists() else f"run folder {self._path.parent}"
+            raise StorageError(f"{what} was removed, moved or replaced while the run trained in it")
 
     def flush(self) -> None:
-        """Everything written so far reaches the disk's cache."""
+        """Everything written so far reaches the disk."""
         self._file.flush()
-        if self._writer is not None:
-            self._writer.flush()
+        os.fsync(self._file.fileno())
+        if self._scalars is not None:
+            self._scalars.flush()
 
     def close(self) -> None:
-        """Flushes and closes."""
-        self._file.close()
-        if self._writer is not None:
-            self._writer.close()
+        """Flushes and closes; after a failure there may be no room for what was not flushed, which is written anew."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        if self._scalars is not None:
+            self._scalars.close()
 
 
 def _epoch_of(line: str) -> int:
@@ -137,8 +163,13 @@ def draw_curves(folder: Path) -> None:
     if not lines:
         return
     temporary = folder / ".curves.tmp.png"
-    curves(lines).savefig(temporary, dpi=120)
-    temporary.replace(folder / "curves.png")
+    try:
+        curves(lines).savefig(temporary, dpi=120)
+        temporary.replace(folder / "curves.png")
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def curves(lines: Sequence[Mapping[str, float]]) -> "Figure":

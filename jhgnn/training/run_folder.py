@@ -9,7 +9,8 @@ from pathlib import Path
 
 from jhgnn.config import Config
 from jhgnn.config.recipe import to_toml
-from jhgnn.errors import InputError
+from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime.storage_cause import cause
 
 
 def open_folder(folder: Path, *, num_seeds: int, resume: bool) -> None:
@@ -59,11 +60,57 @@ def withdrawn_on_failure(folder: Path) -> Iterator[None]:
     """Removes a new run's recipe and empty folder if training fails to begin, so that the same command works again."""
     try:
         yield
-    except Exception:
-        (folder / "recipe.toml").unlink()
-        with contextlib.suppress(OSError):  # it holds something else
-            folder.rmdir()
+    except BaseException:  # Ctrl-C too
+        withdraw(folder)
         raise
+
+
+def withdraw(folder: Path) -> None:
+    """Takes back the recipe of a run that has trained nothing, and its folder where it holds nothing else."""
+    with contextlib.suppress(OSError):
+        (folder / "recipe.toml").unlink(missing_ok=True)
+        folder.rmdir()
+
+
+@contextlib.contextmanager
+def storage_told(folder: Path, again: str = "") -> Iterator[None]:
+    """Files that fail inside become one line: which one and why, what is left of the run, and how to go on.
+
+    Args:
+        folder: of the run.
+        again: further options that continue it.
+
+    Raises:
+        StorageError: a file could not be written or read.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        reason = cause(error)
+        if reason is None or isinstance(error, InputError):
+            raise
+        if isinstance(error, StorageError):
+            what = str(error)
+        else:
+            named = getattr(error, "filename", None)
+            what = f"{named or folder}: {reason}"
+        raise StorageError(f"{what}; {left_in(folder)}{_how_to_go_on(folder, again)}") from error
+
+
+def left_in(folder: Path) -> str:
+    """Which checkpoint a run folder holds now, for a person."""
+    complete = sorted(path.parent for path in folder.glob("**/checkpoints/epoch-*/digests.json"))
+    if not complete:
+        return "no checkpoint is left, so what was trained is lost"
+    return f"what is left is checkpoint {complete[-1]}, and what was trained since is lost"
+
+
+def _how_to_go_on(folder: Path, again: str) -> str:
+    if (folder / "recipe.toml").exists():
+        return f"; once that is mended, continue with --resume --run.dir {folder}{again}"
+    return "; once that is mended, start again"
 
 
 def recorded(config: Config) -> str:

@@ -29,6 +29,7 @@ from jhgnn.nn.inputs import GraphSpec, SampledStack
 from jhgnn.ops.registry import OPS, check_named
 from jhgnn.runtime.platform import target_platform
 from jhgnn.sampling.entries import EdgeFacts
+from jhgnn.sampling.hot import HotVertices
 from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.side import Side, choose_side
 from jhgnn.stores.host import HostRows, HostTable
@@ -69,6 +70,7 @@ class Sampling:
         metapaths: those that are drawn from or walked; none for other models.
         choices: implementations, with their reasons.
         sgb_s: seconds of semantic graph build.
+        hot: the vertices that draw nothing at the bottom hop, since their means are kept among `features`; or None.
     """
 
     spec: GraphSpec
@@ -86,12 +88,14 @@ class Sampling:
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
     sgb_s: float
+    hot: HotVertices | None = None
 
     @property
     def endpoints(self) -> tuple[tuple[str, str, str], ...]:
         """Relation or metapath, source and target type of each table, but for those of stacks."""
         stacked = {stack.name for stack in self.stacks}
-        return tuple((draw.name, draw.source, draw.target) for draw in self.plan.draws if draw.name not in stacked)
+        named = {draw.name: (draw.name, draw.source, draw.target) for draw in self.plan.draws}
+        return tuple(each for name, each in named.items() if name not in stacked)
 
 
 def plan_sampling(problem: Problem) -> Sampling:
@@ -358,8 +362,8 @@ def _memory_bytes() -> int | None:
 
 def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tuple[Side, str]:
     if config.sampling.side == "auto":
-        if config.sampling.features == "host":
-            return "host", "sampling.features are gathered on the host"
+        if config.sampling.features == "host" or config.sampling.cache:
+            return "host", "features are gathered on the host"
         return choose_side(sampled, plan, target_platform(), _memory_bytes())
     return config.sampling.side, "named by sampling.side"
 
@@ -367,6 +371,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
 def _choose_feature_side(config: Config, features: HostRows, side: Side) -> tuple[bool, str]:
     if config.distributed.parts or config.distributed.method:
         return True, "cut over the devices by parts"
+    if config.sampling.cache:
+        return False, "sampling.cache keeps rows on the host"
     if config.sampling.features != "auto":
         return config.sampling.features == "device", "named by sampling.features"
     if side == "device":

@@ -206,3 +206,27 @@ def test_two_processes_train_as_one_and_survive_a_death(tmp_path):
     assert found["epochs"] == expected["epochs"] == 30
     assert found["test_loss"] == pytest.approx(expected["test_loss"], abs=1e-3)
     assert found["test_micro_f1"] == pytest.approx(expected["test_micro_f1"], abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [1, 0], ids=["a worker", "the coordinator"])
+def test_a_frozen_process_ends_the_other_with_one_line(frozen, tmp_path):
+    """Within the heartbeat's limit; without it the runtime aborts with a native stack."""
+    folder = tmp_path / "run"
+    options = ("--training.epochs=100000", "--training.checkpoint_every_s=0.5", "--distributed.heartbeat_timeout_s=10")
+    pair = start_two(folder, *options)
+    try:
+        wait_for_checkpoint_after(folder, "", pair)
+        pair[frozen].send_signal(signal.SIGSTOP)
+        error = pair[1 - frozen].communicate(timeout=60)[1]
+    finally:
+        for process in pair:
+            process.kill()
+    pair[frozen].communicate()
+    assert pair[1 - frozen].returncode == 1, error
+    (line,) = (line for line in error.splitlines() if line.startswith("error: "))
+    assert line.startswith(f"error: process {1 - frozen} of 2 ends, as another one has died")
+    assert f"what is left is checkpoint {folder / 'checkpoints' / newest_checkpoint(folder)}" in line
+    assert line.endswith(f"continue all of them with --resume --run.dir {folder}")
+    assert "terminate called" not in error
+    assert "Traceback" not in error

@@ -1,0 +1,73 @@
+"""How a command ends: its exit code, and at most one line on stderr. docs/reliability.md lists the codes."""
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime.interrupt import Leaving, leaving_on_signals
+from jhgnn.runtime.storage_cause import cause, of_storage
+
+DONE, FAILED, WRONG_INPUT, STORAGE = 0, 1, 2, 3
+
+
+def ending(
+    command: Callable[[Leaving], int],
+    *,
+    interrupted: str = "ended at once; start again",
+    memory_advice: str = "lower model.hidden, or set training.memory_budget or model.dtype = 'bfloat16'",
+    closed_pipe: int = 128 + signal.SIGPIPE,
+) -> int:
+    """Runs a command and gives its exit code; what input or surroundings caused is one line on stderr.
+
+    Args:
+        command: gives the code of a run that ends by itself; it may change what a signal makes of it.
+        interrupted: what Ctrl-C and SIGTERM are answered.
+        memory_advice: what needs less memory.
+        closed_pipe: the code where nobody reads what it says any more.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that the locale has no letters for are escaped
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with leaving_on_signals(interrupted) as leaving:
+            code = command(leaving)
+            sys.stdout.flush()
+            return code
+    except InputError as error:
+        return _end(str(error), STORAGE if of_storage(error) else WRONG_INPUT)
+    except StorageError as error:
+        return _end(str(error), STORAGE)
+    except KeyboardInterrupt:  # outside the main thread
+        return _end(interrupted, 128 + signal.SIGINT)
+    except BrokenPipeError:  # `... | head`: the reader has enough, or the terminal is gone
+        return _end("", closed_pipe)
+    except OSError as error:
+        text = f"{error.filename or 'a file'}: {error.strerror or ' '.join(str(error).split())}"
+        return _end(text, STORAGE if of_storage(error) else WRONG_INPUT)
+    except MemoryError as error:
+        return _out_of_memory(error, memory_advice)
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" in str(error) and cause(error) is None:  # XLA's word for it
+            return _out_of_memory(error, memory_advice)
+        reason = cause(error)
+        if reason is None:
+            raise
+        return _end(f"a file cannot be read or written: {reason}", STORAGE)
+
+
+def _out_of_memory(error: BaseException, advice: str) -> int:
+    return _end(f"out of memory: {' '.join(str(error).split()) or 'on the host'}; {advice}", FAILED)
+
+
+def _end(line: str, code: int) -> int:
+    """Says it, where anybody can still hear it."""
+    for stream, text in ((sys.stdout, ""), (sys.stderr, f"error: {line}\n" if line else "")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError:  # Python would try once more at its end, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
