@@ -76,11 +76,6 @@ class Placement:
         """Rows of all nodes in the order of their ids, from those of all places, `[num_places, rows, ...]`."""
         return cut.reshape(-1, *cut.shape[2:])[self.homes[node_type]]
 
-    def ids(self, node_type: str, places: range) -> np.ndarray:
-        """The nodes whose rows some places keep, int32 `[places, rows]`; -1 where a place has no more."""
-        numbers = np.arange(1, len(self.homes[node_type]) + 1, dtype=np.int32)
-        return self.cut(node_type, numbers, places) - 1
-
     def with_more(self, places: Mapping[str, np.ndarray]) -> "Placement":
         """The same with more rows behind those of some node types; `places` are their homes, int32 `[n]` by type."""
         rows, homes = dict(self.rows), dict(self.homes)
@@ -96,6 +91,11 @@ class Placement:
             more = own * np.int64(rows[node_type]) + before + rank
             homes[node_type] = np.concatenate([place * rows[node_type] + row, more]).astype(np.int32)
         return dataclasses.replace(self, rows=rows, homes=homes)
+
+    def ids(self, node_type: str, places: range) -> np.ndarray:
+        """The nodes whose rows some places keep, int32 `[places, rows]`; -1 where a place has no more."""
+        numbers = np.arange(1, len(self.homes[node_type]) + 1, dtype=np.int32)
+        return self.cut(node_type, numbers, places) - 1
 
     def abstract(self, node_type: str, table: Any, places: range) -> jax.ShapeDtypeStruct:
         """Shape and dtype of `cut`."""
