@@ -14,9 +14,9 @@ DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "dat
 """The folder of the real data sets."""
 
 
-def commit() -> str:
-    """The short name of the working tree's commit; empty outside of a repository."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+def commit(root: Path = ROOT) -> str:
+    """The short name of a working tree's commit; empty outside of a repository."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
     return done.stdout.strip()
 
 

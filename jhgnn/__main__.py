@@ -11,12 +11,13 @@ COMMANDS = {
     "predict": ("jhgnn.predict", "predictions and embeddings from a run"),
     "serve": ("jhgnn.serve", "answers for single nodes, line by line"),
     "profile": ("jhgnn.profile", "where a training step spends its time and memory"),
+    "search": ("jhgnn.search", "choose fields of a recipe by validation scores"),
     "partition": ("jhgnn.partition", "cut a heterograph into parts"),
     "describe": ("jhgnn.data.__main__", "what a data set holds, and what its metapaths would become"),
 }
 """The module of each, and what it is for."""
 
-_ON_HUGE_PAGES = ("train", "predict", "serve", "profile")
+_ON_HUGE_PAGES = ("train", "predict", "serve", "profile", "search")
 
 
 def usage() -> str:

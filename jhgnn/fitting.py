@@ -101,6 +101,10 @@ def fit(
     config = override(config, tables, where=WHERE)
     if are_several(config.distributed):
         raise InputError(f"{WHERE}: trains in one process; start several with `python -m jhgnn.train`")
+    if config.distributed.read == "parts":
+        raise InputError(
+            f"{WHERE}: distributed.read = 'parts' leaves a run no features to predict with; use `python -m jhgnn.train`"
+        )
     say = Say(quiet=not progress)
     with _folder(folder or config.run.dir) as (place, temporary), claimed(place), storage_told(place):
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, dir=str(place)))

@@ -99,8 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(folder: str) -> int:
     from jhgnn.distributed.part import check_partition
+    from jhgnn.distributed.topology import check_topology
 
     manifest = check_partition(folder)
+    if manifest.topology is not None:
+        check_topology(Path(folder).expanduser(), manifest)
     counts = ", ".join(f"{count:,} {node_type}" for node_type, count in manifest.num_nodes.items())
     print(f"{folder}: {manifest.num_parts} parts of {manifest.graph_name} by {manifest.method} are whole: {counts}")
     return 0

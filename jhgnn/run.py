@@ -26,6 +26,7 @@ from jhgnn.runtime.jax_settings import configure_jax
 from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
 from jhgnn.training.execution import Execution
+from jhgnn.training.hot import without_hot
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import TaskFactory, pose, read_graph
 
@@ -281,14 +282,17 @@ def without_updates(config: Config) -> Config:
     """The recipe where nothing is trained any more.
 
     No field of the training nodes is worked out, and neither a loss of one's own nor the figure that picked the best
-    epoch, which may be a metric of one's own, is asked for. Nor are parts: whoever predicts holds all rows.
+    epoch, which may be a metric of one's own, is asked for. Nor are parts, since whoever predicts holds all rows, nor
+    hot vertices, which only training has.
     """
     changes = {"loss": "", "monitor": "auto"}
     if not config.sampling.batch_size and config.task.name != "link_prediction":
         changes["rows"] = "all"
-    alone = dataclasses.replace(config.distributed, strategy="data", parts="", method="", relation_shards=0, plan="")
+    alone = dataclasses.replace(
+        config.distributed, strategy="data", parts="", method="", read="data", relation_shards=0, plan=""
+    )
     training = dataclasses.replace(config.training, **changes)  # type: ignore[arg-type]
-    return dataclasses.replace(config, training=training, distributed=alone)
+    return without_hot(dataclasses.replace(config, training=training, distributed=alone))
 
 
 def _check_kind(name: str, given: Any, kinds: type | tuple[type, ...], wanted: str) -> None:

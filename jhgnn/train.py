@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def command(leaving: Leaving) -> int:
         config, options = parse(arguments)
         folder = run_folder(config, options)
-        start = run_together if config.sampling.batch_size else run
+        start = run_together if config.sampling.batch_size or config.distributed.parts else run
         try:
             return start(config, folder, num_seeds=options.seeds, resume=options.resume, leaving=leaving)
         except ArithmeticError as error:

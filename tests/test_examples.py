@@ -133,7 +133,9 @@ def test_the_maker_of_notebooks_keeps_comments_within_code():
 
 
 @pytest.mark.usefixtures("compile_cache")
-@pytest.mark.parametrize("sampling", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
+)
 def test_the_own_model_trains_by_class_and_by_name(own_model, sampling):
     graph = academic()
     by_class = small(graph, model=own_model.Choosing, **sampling)

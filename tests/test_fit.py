@@ -97,7 +97,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others():
     assert bits(first.params) != bits(other.params)
 
 
-@pytest.mark.parametrize("sampling", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
+)
 def test_the_command_trains_the_same_parameters(tmp_path, academic_path, sampling):
     path = tmp_path / "both.toml"
     config = jhgnn.Config()
@@ -380,7 +382,7 @@ def share_right(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((logits.argmax(axis=1) == labels).mean())
 
 
-@pytest.mark.parametrize("sampling", [{}, IN_BATCHES], ids=["full", "batches"])
+@pytest.mark.parametrize("sampling", [{}, pytest.param(IN_BATCHES, marks=pytest.mark.slow)], ids=["full", "batches"])
 def test_a_metric_of_ones_own_is_reported_and_may_pick_the_epoch(sampling, tmp_path):
     metrics = {"right": share_right, "worst_first": lambda logits, labels: -share_right(logits, labels)}
     more = {"sampling": sampling | {"evaluation": "layerwise"}} if sampling else {}
@@ -452,7 +454,9 @@ def test_a_task_may_change_what_the_package_has():
     assert run.scores["test_micro_f1"] <= 1
 
 
-@pytest.mark.parametrize("sampling", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
+)
 def test_a_task_of_ones_own_trains_is_evaluated_and_predicts(sampling, tmp_path, capsys):
     graph = academic()
     run = small(

@@ -80,6 +80,7 @@ def test_a_run_learns_and_beats_chance_and_predicts(tmp_path, graph_path):
     assert score == pytest.approx(float(first["score"]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, graph_path):
     for name, epochs in (("whole", "6"), ("halves", "2")):
         assert main(arguments(graph_path, tmp_path / name, "--training.epochs", epochs)) == 0

@@ -110,6 +110,7 @@ def test_data_that_has_moved_is_named_anew(run, academic_path, tmp_path, capsys)
     assert main(["--run", str(run), "--data.path", str(academic_path)]) == 0
 
 
+@pytest.mark.slow
 def test_predictions_are_the_same_in_a_process_of_its_own(run, finished):
     code, stdout, stderr = finish(start("jhgnn.predict", "--run", run))
     assert code == 0, stderr
@@ -203,6 +204,7 @@ def test_nodes_and_classes_are_called_as_the_data_calls_them(tmp_path, academic_
         assert own["split"] == row["split"]
 
 
+@pytest.mark.slow
 def test_links_are_called_by_the_keys_of_both_types(tmp_path, academic_path):
     import dataclasses
 

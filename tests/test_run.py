@@ -72,7 +72,9 @@ def test_curves_are_drawn_from_the_metrics(trained):
     np.testing.assert_array_equal(by_name["val"].get_ydata(), [line["val_loss"] for line in trained.metrics])
 
 
-@pytest.mark.parametrize("sampling", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
+)
 def test_a_run_opened_again_gives_the_same(sampling, graph, tmp_path):
     data = jhgnn.save_graph(graph, tmp_path / "graph")
     recipe = dataclasses.replace(jhgnn.Config().data, format="jhgnn", path=str(data))

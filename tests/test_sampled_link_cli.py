@@ -33,7 +33,8 @@ def sampled(graph_path, folder, *more):
     )
 
 
-@pytest.mark.parametrize("name", ["rgcn", pytest.param("rgat", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
 def test_a_run_on_two_devices_beats_chance_resumes_bitwise_and_predicts(name, tmp_path, graph_path):
     more = ("--model.name", name, "--distributed.devices", "2")
     for folder, epochs in (("whole", "10"), ("halves", "4")):

@@ -1,20 +1,28 @@
-"""`python -m bench.gpu compile`: what recipes' programs are made of when they are compiled for GPUs, without one."""
+"""`python -m bench.gpu compile`: what recipes' programs are made of when they are compiled for GPUs, without one.
+`python -m bench.gpu kernels`: registers, spills and shared memory of our kernels, by ptxas.
+`python -m bench.gpu run`: what all of it takes where there is a GPU.
+"""
 
 import argparse
 import sys
 
-from bench.gpu import compile_lane
+from bench.gpu import compile_lane, kernel_resources
+from bench.gpu.measure import command
+
+COMMANDS = {"compile": compile_lane, "kernels": kernel_resources, "run": command}
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
     commands = made.add_subparsers(dest="command", required=True)
-    compile_lane.add_arguments(commands.add_parser("compile", help=compile_lane.__doc__))
+    for name, module in COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=module.__doc__, description=module.__doc__))
     return made
 
 
 def main() -> int:
-    return compile_lane.run(parser().parse_args())
+    options = parser().parse_args()
+    return COMMANDS[options.command].run(options)
 
 
 if __name__ == "__main__":

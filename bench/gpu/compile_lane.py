@@ -15,9 +15,16 @@ from bench.gpu.devices import GPUS
 from bench.gpu.environment import ROOT, create_gpu, gpu_python, missing, variables
 from bench.gpu.limits import broken
 from bench.gpu.page import write_page
+from bench.record import changed_since, commit
 
 OUTPUT = ROOT / "bench" / "results" / "gpu-compile.json"
 DEVICES = (1, 8)
+SOURCES = (
+    "jhgnn",
+    "configs",
+    *(f"bench/gpu/{name}.py" for name in ("cases", "devices", "facts", "programs", "target")),
+)
+"""That programs and what is told of them are made from."""
 
 Row = dict[str, Any]
 
@@ -28,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", nargs="*", type=int, default=list(DEVICES), help="numbers of devices")
     parser.add_argument("--hlo", type=Path, metavar="FOLDER", help="save the compiled programs there")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="JSON of the results")
-    parser.add_argument("--resume", action="store_true", help="keep the cases that are in the JSON")
+    parser.add_argument("--resume", action="store_true", help="compile what the JSON has not, or of other sources")
     parser.add_argument("--report-only", action="store_true", help="write the page from the JSON")
 
 
@@ -41,17 +48,25 @@ def run(options: argparse.Namespace) -> int:
     if problem:
         print(f"skipped: {problem}", file=sys.stderr)
         return 3
-    results = _started(options)
-    done = {row["case"] for row in results["rows"]} if options.resume else set()
-    for case in all_cases():
+    results, cases = _started(options), all_cases()
+    old = {name for name in {row["commit"] for row in results["rows"]} if changed_since(name, *SOURCES)}
+    # A case that cannot be compiled is one for every kind of device.
+    done = {(row["case"], row.get("gpu", gpu)) for row in results["rows"] for gpu in GPUS if row["commit"] not in old}
+    for case in cases:
         named = not options.recipes or any(part in case.name for part in options.recipes)
-        if not named or case.name in done:
+        gpus = [gpu for gpu in options.gpus if (case.name, gpu) not in done]
+        if not named or not gpus:
             continue
-        for row in compiled(case, options.gpus, options.devices, options.hlo):
-            results["rows"].append(row)
+        made = []
+        for row in compiled(case, gpus, options.devices, options.hlo):
+            made.append(row | {"commit": results["commit"]})
             print(_line(row), flush=True)
+        replaced = {row.get("gpu") for row in made}
+        results["rows"] = [row for row in results["rows"] if row["case"] != case.name or row.get("gpu") not in replaced]
+        results["rows"] = _in_order([*results["rows"], *made], cases)
         _write(results, options.output)
-    wrong = [problem for row in results["rows"] for problem in broken(row, results["rows"])]
+    new = [row for row in results["rows"] if row["commit"] not in old]
+    wrong = [problem for row in new for problem in broken(row, new)]
     print(*wrong, sep="\n", file=sys.stderr)
     if options.output == OUTPUT:
         write_page(results)
@@ -86,20 +101,28 @@ def compiled(case: Case, gpus: Sequence[str], devices: Sequence[int], hlo: Path 
             raise RuntimeError(f"{case.name}: the worker ended with {process.returncode}: {errors.read()[-3000:]}")
 
 
+def _in_order(rows: Sequence[Row], cases: Sequence[Case]) -> list[Row]:
+    """Rows in the order of cases and kinds of device; those of cases that there are no more are left out."""
+    names, gpus = [case.name for case in cases], [*GPUS, "cpu", None]
+    kept = [row for row in rows if row["case"] in names]
+    return sorted(kept, key=lambda row: (names.index(row["case"]), gpus.index(row.get("gpu"))))
+
+
 def _started(options: argparse.Namespace) -> dict[str, Any]:
+    """The results without rows, or with those of the JSON, each with the commit that it is of."""
+    rows: list[Row] = []
     if options.resume and options.output.exists():
-        found: dict[str, Any] = json.loads(options.output.read_text(encoding="utf-8"))
-        return found
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        found = json.loads(options.output.read_text(encoding="utf-8"))
+        rows = [{"commit": found["commit"]} | row for row in found["rows"]]
     probe = "import jax, jaxlib; print(jax.__version__)"
     version = subprocess.run([str(gpu_python()), "-c", probe], env=variables(), capture_output=True, text=True)
     return {
         "study": "gpu-compile",
         "label": "compiled without a device: nothing was run, and nothing here is a time on a GPU",
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "machine": machine(),
         "versions": {"jax": version.stdout.strip()},
-        "rows": [],
+        "rows": rows,
     }
 
 

@@ -99,7 +99,10 @@ def _edge_wide(module: Module, graphs: Mapping[str, Size], width: int) -> Iterat
         if size is None or _is_free(instruction):
             continue
         for array in instruction.arrays:
-            messages = array.size >= size.edges * width and array.size > size.vertices * width
+            rows_of_vertices = size.vertices * width
+            # The rows of several graphs' vertices side by side, as fusion takes them, may be as many as edges.
+            stacked = array.size % rows_of_vertices == 0 and array.size <= len(graphs) * rows_of_vertices
+            messages = array.size >= size.edges * width and array.size > rows_of_vertices and not stacked
             if array.dtype in FLOATS and messages and array.num_bytes >= LEAST_BYTES:
                 yield instruction
                 break

@@ -23,12 +23,12 @@ def _lines(results: Mapping[str, Any]) -> list[str]:
     rows = [row for row in results["rows"] if "skipped" not in row]
     gpus = [row for row in rows if row["gpu"] in GPUS]
     lines = [
-        f"Compiled for a {GPUS[SHOWN].name} by JAX {results['versions']['jax']} at commit {results['commit']}, on a"
-        " machine without one; the same programs for the other kinds are in `bench/results/gpu-compile.json`.",
+        f"Compiled for a {GPUS[SHOWN].name} by JAX {results['versions']['jax']}, on a machine without one, at the"
+        " commit that each row names; what was compiled for other kinds is in `bench/results/gpu-compile.json`.",
         "",
         "| recipe | program | devices | implementation | temporaries, MiB | kernels | launches | float scatters |"
-        " collectives | compiled in, s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        " collectives | compiled in, s | commit |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in gpus:
         if row["gpu"] == SHOWN:
@@ -39,7 +39,7 @@ def _lines(results: Mapping[str, Any]) -> list[str]:
             cells = [
                 *(row["case"].replace("_", " "), row["program"], row["devices"], ", ".join(row["implementations"])),
                 *(f"{row['temp_bytes'] / MIB:,.1f}", row["kernels"], row["launches"], len(row["float_scatters"])),
-                *(collectives or "none", f"{row['compile_s']:.0f}"),
+                *(collectives or "none", f"{row['compile_s']:.0f}", row["commit"]),
             ]
             lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "Temporaries of the updates by kind of device, MiB:", ""]

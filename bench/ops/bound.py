@@ -40,16 +40,24 @@ def last_level_cache_bytes() -> int:
     return 1024 * max(sizes, default=32 * 1024)
 
 
-def bound_ms(graph: SemanticGraph, op: str, backward: bool, measured: dict[str, float]) -> float:
-    """Milliseconds that no implementation can beat: bytes over bandwidth or operations over rate, the larger.
-
-    Bytes: edges' indices, and each vertex's 64 floats once where the gathered side fits the last-level cache; where it
-    does not, 64 floats an edge (a cache line a vertex can be lucky, but not 7 million random rows).
+def moved_bytes(graph: SemanticGraph, backward: bool, cache_bytes: int) -> int:
+    """Bytes that no implementation can do without: edges' indices, and each vertex's 64 floats once where the gathered
+    side fits a cache of that size; where it does not, 64 floats an edge (a cache line a vertex can be lucky, but not 7
+    million random rows).
     """
     row, passes = 4 * HEADS * WIDTH, 2 if backward else 1
     vertices = graph.num_sources + graph.num_targets
-    gathered = max(graph.num_sources, graph.num_targets) * row > last_level_cache_bytes()
-    rows = graph.num_edges + min(graph.num_targets, graph.num_sources) if gathered else vertices
-    moved = passes * (4 * graph.num_edges + row * rows)
-    operations = passes * graph.num_edges * HEADS * WIDTH * (2 if op == "neighbor_attention" else 1)
+    rows = graph.num_edges + min(graph.num_targets, graph.num_sources) if gathers(graph, cache_bytes) else vertices
+    return passes * (4 * graph.num_edges + row * rows)
+
+
+def gathers(graph: SemanticGraph, cache_bytes: int) -> bool:
+    """Whether the rows that edges point at are more than a cache of that size holds."""
+    return max(graph.num_sources, graph.num_targets) * 4 * HEADS * WIDTH > cache_bytes
+
+
+def bound_ms(graph: SemanticGraph, op: str, backward: bool, measured: dict[str, float]) -> float:
+    """Milliseconds that no implementation can beat: bytes over bandwidth or operations over rate, the larger."""
+    moved = moved_bytes(graph, backward, last_level_cache_bytes())
+    operations = (2 if backward else 1) * graph.num_edges * HEADS * WIDTH * (2 if op == "neighbor_attention" else 1)
     return 1e3 * max(moved / measured["bytes_per_s"], operations / measured["operations_per_s"])

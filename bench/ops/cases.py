@@ -24,29 +24,31 @@ DENSITIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 """The sweep from which `bench.ops.thresholds` derives where dense products begin to pay."""
 
 
-def mag_relation() -> SemanticGraph:
+def mag_relation(scale: float = 1.0) -> SemanticGraph:
     """As ogbn-mag's author -> paper: authors by a power law with exponent 2.2, papers by one with 3; ids shuffled."""
     rng = np.random.default_rng(0)
+    num_sources, num_targets, num_edges = (round(scale * count) for count in MAG.values())
     ends = []
-    for count, exponent in ((MAG["num_sources"], 2.2), (MAG["num_targets"], 3.0)):
+    for count, exponent in ((num_sources, 2.2), (num_targets, 3.0)):
         weights = np.arange(1, count + 1) ** (-1.0 / (exponent - 1.0))
         bounds = np.cumsum(weights)
-        drawn = np.searchsorted(bounds, rng.random(MAG["num_edges"]) * bounds[-1])
+        drawn = np.searchsorted(bounds, rng.random(num_edges) * bounds[-1])
         ends.append(rng.permutation(count)[np.minimum(drawn, count - 1)])
     senders, receivers = ends
-    return SemanticGraph.from_pairs(senders, receivers, MAG["num_sources"], MAG["num_targets"], "mag")
+    return SemanticGraph.from_pairs(senders, receivers, num_sources, num_targets, "mag")
 
 
-def star() -> SemanticGraph:
+def star(scale: float = 1.0) -> SemanticGraph:
     """A million edges into one of 1,000 targets: one row must not hold up a thread."""
-    senders = np.random.default_rng(0).integers(0, 100_000, 1_000_000)
-    return SemanticGraph.from_pairs(senders, np.zeros(1_000_000, int), 100_000, 1_000, "star")
+    num_sources, num_targets, num_edges = (max(1, round(scale * count)) for count in (100_000, 1_000, 1_000_000))
+    senders = np.random.default_rng(0).integers(0, num_sources, num_edges)
+    return SemanticGraph.from_pairs(senders, np.zeros(num_edges, int), num_sources, num_targets, "star")
 
 
-def chain() -> SemanticGraph:
+def chain(scale: float = 1.0) -> SemanticGraph:
     """300,000 nodes, each with the one before: all overhead of rows, no reuse."""
-    nodes = np.arange(300_000)
-    return SemanticGraph.from_pairs(nodes[:-1], nodes[1:], 300_000, 300_000, "chain")
+    nodes = np.arange(round(scale * 300_000))
+    return SemanticGraph.from_pairs(nodes[:-1], nodes[1:], len(nodes), len(nodes), "chain")
 
 
 def small_relations() -> list[SemanticGraph]:
@@ -58,9 +60,9 @@ def small_relations() -> list[SemanticGraph]:
     ]
 
 
-def of_density(density: float) -> SemanticGraph:
-    """3,000 sources and targets, joined at random."""
-    count, rng = 3_000, np.random.default_rng(0)
+def of_density(density: float, count: int = 3_000) -> SemanticGraph:
+    """As many sources and targets, joined at random."""
+    rng = np.random.default_rng(0)
     pairs = rng.choice(count**2, round(density * count**2), replace=False)
     return SemanticGraph.from_pairs(pairs // count, pairs % count, count, count, f"density {density}")
 

@@ -16,7 +16,6 @@ from bench.ops.contenders import Contender, compiled, measure
 from bench.ops.order import NUM_EDGES, SOURCES, orders
 from bench.ops.peers import Peers, peer
 from bench.semantic_graph_build import read_graphs
-from jhgnn import native
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.ops.neighbor_attention import neighbor_attention
@@ -46,7 +45,7 @@ def aggregation(op: str, graphs: list[SemanticGraph], backward: bool) -> dict[st
             continue
         if name == "dense" and sum(g.num_sources * g.num_targets for g in graphs) > LARGEST_DENSE_PAIRS:
             continue
-        if name == "native" and not native.available():
+        if OPS[op].find(name, SemanticGraph).obstacle():
             continue
         placed = [graph.place(OPS[op].views(name)) for graph in graphs]
         contenders[name] = compiled(_over_graphs(op, name, backward), placed, arrays)
@@ -119,7 +118,7 @@ def feature_rows(data_root: Path, options: argparse.Namespace) -> list[dict[str,
             contenders = {
                 name: compiled(_sparse_product(name), matrix.place(), weight, cotangent)
                 for name in OPS["sparse_matmul"].names(SparseFeatures, target_platform())
-                if name != "native" or native.available()
+                if not OPS["sparse_matmul"].find(name, SparseFeatures).obstacle()
             }
             if matrix.num_rows * matrix.num_columns <= LARGEST_DENSE_PAIRS:
                 dense = jnp.asarray(features.toarray(), jnp.float32)  # type: ignore[union-attr]

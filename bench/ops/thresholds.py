@@ -14,16 +14,19 @@ SWEEP = "density_"
 IN_CODE = {"neighbor_attention": ATTENTION_DENSE_FROM, "neighbor_mean": MEAN_DENSE_FROM}
 
 
-def dense_from(rows: Iterable[Mapping[str, Any]], op: str) -> float | None:
-    """The density at which dense and segment take the same time, forward + backward, by the sweep's cases.
+def dense_from(rows: Iterable[Mapping[str, Any]], op: str, against: str = "segment") -> float | None:
+    """The density at which dense and another implementation take the same time, forward + backward, by the sweep.
 
     Between two densities the logarithms of the times are taken as linear. The lowest or highest density of the sweep
     where one of the two wins throughout; None without a sweep.
     """
     points = sorted(
-        (row["density"], math.log(row["results"]["dense"]["ms"] / row["results"]["segment"]["ms"]))
+        (row["density"], math.log(row["results"]["dense"]["ms"] / row["results"][against]["ms"]))
         for row in rows
-        if row["op"] == op and row["pass"] != "forward" and row["case"].startswith(SWEEP)
+        if row["op"] == op
+        and row["pass"] != "forward"
+        and row["case"].startswith(SWEEP)
+        and {"dense", against} <= row["results"].keys()
     )
     if not points:
         return None

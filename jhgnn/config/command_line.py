@@ -5,7 +5,7 @@ import typing
 from typing import Any, Literal
 
 from jhgnn.config.options import Config
-from jhgnn.config.recipe import fields_of, load_recipe, nearest, override, read_toml, toml_value, type_of
+from jhgnn.config.recipe import fields_of, layered, nearest, read_tables, read_toml, toml_value, type_of
 from jhgnn.config.shipped import find_recipe
 from jhgnn.errors import InputError
 
@@ -39,14 +39,17 @@ def from_options(options: argparse.Namespace) -> Config:
     Raises:
         InputError: as `load_recipe`; for an override it names the option.
     """
-    config = load_recipe(find_recipe(options.config)) if options.config else Config()
+    recipe = []
+    if options.config:
+        path = find_recipe(options.config)
+        recipe = [(read_tables(path), f"recipe {path}")]
     tables: dict[str, dict[str, Any]] = {}
     for dotted, text in vars(options).items():
         section, _, name = dotted.partition(".")
         if name:
             hint = type_of(typing.cast(type, fields_of(Config)[section].type), name)
             tables.setdefault(section, {})[name] = _parsed(text, hint)
-    return override(config, tables, where="command line")
+    return layered(*recipe, (tables, "command line"))
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -127,7 +127,12 @@ class ModelConfig:
     hidden: int = _option(64, "width of hidden representations, all heads together", minimum=1)
     heads: int = _option(8, "attention heads; each is hidden / heads wide", minimum=1)
     layers: int = _option(0, "layers; 0: 1 for HAN, 3 for R-GCN and R-GAT, 2 for GCN and GAT", minimum=0)
-    bases: int = _option(0, "R-GCN basis decomposition with this many bases; 0: none", minimum=0)
+    bases: int = _option(
+        0,
+        "R-GCN basis decomposition with this many bases; 0: none; -1: as many as the R-GCN paper takes for a graph of"
+        " the data's size: none below 10,000 nodes, then 30, and 40 from 100,000 on",
+        minimum=-1,
+    )
     blocks: int = _option(0, "R-GCN block-diagonal decomposition with this many blocks; 0: none", minimum=0)
     self_loop: bool = _option(True, "R-GCN and R-GAT: add each node's own projection")
     shared_projection: bool = _option(
@@ -247,6 +252,15 @@ class SamplingConfig:
     )
     side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
     features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")
+    cache: int = _option(
+        0,
+        "bytes of host memory, or text such as 2GiB, for the feature rows read most, where features are on the host and"
+        " stay in files (a graph that save_graph wrote); 0: none",
+        canonical=to_bytes,
+    )
+    cache_steps: int = _option(
+        100, "batches drawn before training to count which rows are read most; 0: the whole first epoch", minimum=0
+    )
     threads: int = _option(2, "host threads that sample one batch together", minimum=1, maximum=256)
     prefetch_threads: int = _option(
         1, "batches prepared on the host at the same time; 0: each when it is needed", minimum=0, maximum=256
@@ -259,6 +273,14 @@ class SamplingConfig:
     )
     evaluation_nodes: int = _option(
         0, "evaluate on at most this many nodes of each split, a fixed random choice; 0: on all", minimum=0
+    )
+    hot: Literal["none", "exact"] = _option(
+        "none",
+        "exact: the first layer's means over all neighbours with features are computed once for hot vertices, those met"
+        " most often, which then draw none of these neighbours; for R-GCN",
+    )
+    hot_share: float = _option(
+        0.1, "hot vertices at most, as a share of those that receive from types with features", above=0, maximum=1
     )
 
 
@@ -280,6 +302,11 @@ class DistributedConfig:
         "",
         "folder of python -m jhgnn.partition with a part for each device: rows of features and embeddings are then cut"
         " over the devices by it, and fetched once a step; empty: every device holds all rows",
+    )
+    read: Literal["data", "parts"] = _option(
+        "data",
+        "data: each process reads the data of the recipe, whole; parts: edges and labels from the folder of"
+        " distributed.parts, mapped into memory, and of features the rows of its own parts alone",
     )
     method: Literal["", "random", "metis", "metapath"] = _option(
         "", "the same with parts that are made when training starts, in one process, by this method"
@@ -314,6 +341,7 @@ class Config:
         self._check_memory()
         self._check_parts()
         self._check_processes()
+        self._check_cache()
 
     def _check_model(self) -> None:
         model = self.model
@@ -346,6 +374,14 @@ class Config:
     def _check_parts(self) -> None:
         sampling, distributed, training = self.sampling, self.distributed, self.training
         keys = [key for key in ("parts", "method") if getattr(distributed, key)]
+        if distributed.read == "parts":
+            if not distributed.parts:
+                raise InputError("distributed.read = 'parts' reads the folder of distributed.parts, which is empty")
+            if sampling.evaluation == "layerwise":
+                raise InputError(
+                    "distributed.read = 'parts' has no rows of other parts, which sampling.evaluation = 'layerwise'"
+                    " reads; use 'sampled'"
+                )
         if not keys:
             if distributed.strategy in ("owner", "leapgnn"):
                 raise InputError(
@@ -356,8 +392,13 @@ class Config:
         if len(keys) > 1:
             raise InputError("distributed.parts and distributed.method: the parts are written or made, not both")
         named = f"distributed.{keys[0]}"
-        if not sampling.batch_size:
-            raise InputError(f"{named} cuts mini-batches, but sampling.batch_size is 0; set it")
+        if not sampling.batch_size and distributed.strategy != "owner":
+            raise InputError(
+                f"{named} with sampling.batch_size = 0 trains every target where its row is; set distributed.strategy ="
+                " 'owner', or sampling.batch_size"
+            )
+        if not sampling.batch_size and training.rows == "needed":
+            raise InputError(f"training.rows = 'needed' is for a graph on one device; leave it out beside {named}")
         if distributed.method and distributed.num_processes > 1:
             raise InputError(
                 f"distributed.method = {distributed.method!r} makes parts in one process; for several, write them with"
@@ -365,6 +406,8 @@ class Config:
             )
         if sampling.features == "host":
             raise InputError(f"{named} keeps features on the devices; leave out sampling.features = 'host'")
+        if sampling.cache:
+            raise InputError(f"{named} keeps features on the devices; leave out sampling.cache")
         if training.optimizer == "lamb":
             raise InputError(
                 f"{named}: training.optimizer = 'lamb' scales by the norms of whole tables, which no device holds; use"
@@ -374,13 +417,33 @@ class Config:
             if getattr(training, key) != default:
                 raise InputError(f"{named} fetches the rows of a share at once; leave out training.{key}")
 
+    def _check_cache(self) -> None:
+        sampling = self.sampling
+        if not sampling.cache:
+            return
+        if not sampling.batch_size:
+            raise InputError(
+                f"sampling.cache = {sampling.cache} keeps rows of mini-batches, but sampling.batch_size is 0; set it"
+            )
+        if sampling.hot != "none":
+            raise InputError(
+                f"sampling.cache = {sampling.cache} beside sampling.hot = {sampling.hot!r}, which keeps rows of its"
+                " own: leave one of them out"
+            )
+        for key in ("features", "side"):
+            if getattr(sampling, key) == "device":
+                raise InputError(
+                    f"sampling.cache = {sampling.cache} keeps rows for the host to gather, but sampling.{key} ="
+                    " 'device'; change one of them"
+                )
+
     def _check_processes(self) -> None:
         sampling, distributed = self.sampling, self.distributed
-        if not sampling.batch_size:
+        if not sampling.batch_size and not distributed.parts:
             if distributed.coordinator or distributed.num_processes > 1:
                 raise InputError(
-                    "distributed.coordinator is set, but full-batch training runs in one process; set"
-                    " sampling.batch_size"
+                    "distributed.coordinator is set, but full batches of a graph that is not in parts run in one"
+                    " process; set sampling.batch_size or distributed.parts"
                 )
             return
         if sampling.side == "device" and sampling.features == "host":

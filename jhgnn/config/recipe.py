@@ -11,24 +11,45 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jhgnn.config.options import Config
+from jhgnn.config.suggested import suggested_for
 from jhgnn.errors import InputError
 
 
 def load_recipe(path: str | Path) -> Config:
-    """Reads a TOML recipe strictly.
+    """Reads a TOML recipe strictly. Where it names data but no model, `jhgnn.config.suggested` stands under it.
 
     Raises:
         InputError: the file cannot be read, is not TOML, or holds an unknown key, a wrong type or an impossible value.
     """
+    return layered((read_tables(path), f"recipe {path}"))
+
+
+def layered(*layers: tuple[Mapping[str, Any], str]) -> Config:
+    """The config of nested tables, each with what its errors begin with; a later one goes before an earlier one.
+
+    Raises:
+        InputError: as `override`.
+    """
+    config = override(Config(), suggested_for(*(tables for tables, _ in layers)), where="suggested settings")
+    for tables, where in layers:
+        config = override(config, tables, where=where)
+    return config
+
+
+def read_tables(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML recipe, whose keys and values nobody has checked.
+
+    Raises:
+        InputError: the file cannot be read, or is not TOML.
+    """
     try:
-        tables = read_toml(Path(path).read_bytes().decode("utf-8"))
+        return read_toml(Path(path).read_bytes().decode("utf-8"))
     except OSError as error:
         raise InputError(f"recipe {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"recipe {path}: not UTF-8 text at byte {error.start}") from None
     except ValueError as error:
         raise InputError(f"recipe {path}: not TOML: {error}") from None
-    return override(Config(), tables, where=f"recipe {path}")
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from jhgnn.config.suggested import suggested
 from jhgnn.data import FORMATS, load
 from jhgnn.data.describe import describe, render, suggestions
 from jhgnn.data.detect import RULES, detect_format
-from jhgnn.data.suggested import suggested
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import GIB
 from jhgnn.runtime import exits
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(highlight=False)
         console.print(f"{graph.name} ({layout}): {options.path}\n", markup=False, soft_wrap=True)
         sections = describe(graph, options.metapaths, memory_limit_bytes=limit_bytes)
-        render(itertools.chain(sections, suggestions(suggested(layout, graph))), console)
+        render(itertools.chain(sections, suggestions(suggested(layout, sum(graph.num_nodes.values())))), console)
         return 0
 
     advice = "take a smaller share with --scale, or a machine with more memory"

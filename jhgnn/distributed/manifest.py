@@ -24,10 +24,14 @@ HALO_HOPS = 1
 
 @dataclasses.dataclass(frozen=True)
 class FeatureLayout:
-    """How the features of a type are stored: `dense`, or `csr` for sparse ones; `width` columns of float32."""
+    """How the features of a type are stored: `dense`, or `csr` for sparse ones; `width` columns of float32.
+
+    `longest` is the most values that a row of a sparse matrix stores; 0 for dense ones, or where it was not written.
+    """
 
     kind: str
     width: int
+    longest: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,6 +51,7 @@ class Manifest:
         splits: those that the target type has.
         links: the relations of a published link split, or None; and its splits.
         checksums: CRC-32 of each part's `part.json`, which has those of its arrays.
+        topology: CRC-32 of the list of files of the replicated topology, or None where it was not written.
     """
 
     identity: str
@@ -64,6 +69,7 @@ class Manifest:
     splits: tuple[str, ...]
     links: tuple[tuple[Relation, ...], tuple[str, ...]] | None
     checksums: tuple[int, ...]
+    topology: int | None = None
 
     @property
     def num_nodes(self) -> dict[str, int]:
@@ -106,6 +112,7 @@ def to_json(manifest: Manifest) -> dict[str, Any]:
         "num_classes": manifest.num_classes,
         "splits": list(manifest.splits),
         "links": None,
+        "topology": manifest.topology,
     }
     if manifest.links is not None:
         content["links"] = {"relations": [str(r) for r in manifest.links[0]], "splits": list(manifest.links[1])}
@@ -183,7 +190,8 @@ def _from_json(content: Mapping[str, Any]) -> Manifest:
         },
         num_edges=dict(zip(relations, edge_counts, strict=True)),
         features={
-            name: FeatureLayout(str(one["kind"]), int(one["width"])) for name, one in content["features"].items()
+            name: FeatureLayout(str(one["kind"]), int(one["width"]), int(one.get("longest", 0)))
+            for name, one in content["features"].items()
         },
         target=content["target"],
         labels=content["labels"],
@@ -191,6 +199,7 @@ def _from_json(content: Mapping[str, Any]) -> Manifest:
         splits=_splits(content["splits"]),
         links=links,
         checksums=tuple(int(content[f"part-{part}"]["crc32"]) for part in range(num_parts)),
+        topology=None if content.get("topology") is None else int(content["topology"]),
     )
 
 

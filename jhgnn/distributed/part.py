@@ -12,9 +12,9 @@ from scipy import sparse
 
 from jhgnn.data.array_files import NPY_DAMAGE
 from jhgnn.distributed.assignment import Assignment
+from jhgnn.distributed.checked_files import check_file
 from jhgnn.distributed.manifest import MANIFEST_FILE, PART_FILE, Manifest, part_folder, read_json, read_manifest
 from jhgnn.distributed.numbering import owners_of
-from jhgnn.distributed.writing import file_crc32
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import EdgeSet, Features, HeteroGraph
 from jhgnn.graph.link_triples import LinkTriples
@@ -75,6 +75,17 @@ def load_part(folder: str | Path, number: int, *, verify: bool = True) -> Part:
         raise InputError(f"{folder} has {manifest.num_parts} parts; there is no part {number}")
     reader = _PartFolder(part_folder(folder, number), manifest, number, verify)
     return reader.part()
+
+
+def load_features(folder: str | Path, number: int, node_type: str) -> Features:
+    """The features of the nodes of a type that a part owns, mapped into memory; nothing else of the part is read.
+
+    Raises:
+        InputError: as `load_part`.
+    """
+    folder = Path(folder).expanduser()
+    manifest = read_manifest(folder)
+    return _PartFolder(part_folder(folder, number), manifest, number, verify=True).features(node_type)
 
 
 def check_partition(folder: str | Path) -> Manifest:
@@ -148,13 +159,12 @@ class _PartFolder:
         edges = {relation: self._edges(number, relation) for number, relation in enumerate(manifest.schema.relations)}
         original, halo, features = self.original_ids(), {}, {}
         for number, node_type in enumerate(types):
-            count = len(manifest.owned(node_type, self._number))
             own_halo = self._array(f"type{number}_halo", np.int32, (None,))
             self._check_ids(f"type{number}_halo", own_halo, 0, manifest.num_nodes[node_type])
             if len(own_halo):
                 halo[node_type] = own_halo
             if node_type in manifest.features:
-                features[node_type] = self._features(f"type{number}_features", node_type, count)
+                features[node_type] = self.features(node_type)
         labels, splits = None, {}
         if manifest.target is not None:
             owned = manifest.owned(manifest.target, self._number)
@@ -183,8 +193,10 @@ class _PartFolder:
         weights = self._array(f"{name}_weights", np.float32, (count,)) if f"{name}_weights" in self._arrays else None
         return EdgeSet(indptr, senders, weights)
 
-    def _features(self, name: str, node_type: str, count: int) -> Features:
-        layout = self._manifest.features[node_type]
+    def features(self, node_type: str) -> Features:
+        """The rows of a type that has features."""
+        name = f"type{self._manifest.schema.node_types.index(node_type)}_features"
+        layout, count = self._manifest.features[node_type], len(self._manifest.owned(node_type, self._number))
         if layout.kind == "dense":
             return self._array(name, np.float32, (count, layout.width))
         data = self._array(f"{name}_data", np.float32, (None,))
@@ -200,16 +212,7 @@ class _PartFolder:
         if name not in self._arrays:
             raise InputError(f"{self._path / PART_FILE} names no array {name!r}, which {MANIFEST_FILE} calls for")
         written = self._arrays[name]
-        if not where.is_file():
-            raise InputError(f"{where} is missing, but {PART_FILE} names it")
-        size = where.stat().st_size
-        if size != written["bytes"]:
-            raise InputError(f"{where} has {size} bytes; {written['bytes']} were written")
-        if self._verify and (checksum := file_crc32(where)) != written["crc32"]:
-            raise InputError(
-                f"{where} has the checksum {checksum:08x}; {written['crc32']:08x} was written: the file is damaged,"
-                " copy it again"
-            )
+        check_file(where, written, PART_FILE, verify=self._verify)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)

@@ -30,12 +30,12 @@ class Placement:
     method: str
 
     @classmethod
-    def of(cls, assignment: Assignment) -> "Placement":
-        """A place for each part; its rows are in the order of the nodes' ids."""
+    def of(cls, assignment: Assignment, *, spare_rows: int = 0) -> "Placement":
+        """A place for each part; its rows are in the order of the nodes' ids, at least `spare_rows` behind them."""
         numbering = renumber(assignment)
         rows, homes = {}, {}
         for node_type, offsets in numbering.offsets.items():
-            rows[node_type] = max(1, int(np.diff(offsets).max(initial=0)))
+            rows[node_type] = max(1, int(np.diff(offsets).max(initial=0)) + spare_rows)
             place = assignment.parts[node_type].astype(np.int64)
             row = numbering.new[node_type] - offsets[place]
             if assignment.num_parts * rows[node_type] >= 2**31:
@@ -75,6 +75,27 @@ class Placement:
     def whole(self, node_type: str, cut: np.ndarray) -> np.ndarray:
         """Rows of all nodes in the order of their ids, from those of all places, `[num_places, rows, ...]`."""
         return cut.reshape(-1, *cut.shape[2:])[self.homes[node_type]]
+
+    def with_more(self, places: Mapping[str, np.ndarray]) -> "Placement":
+        """The same with more rows behind those of some node types; `places` are their homes, int32 `[n]` by type."""
+        rows, homes = dict(self.rows), dict(self.homes)
+        for node_type, own in places.items():
+            before, counts = self.rows[node_type], np.bincount(own, minlength=self.num_places)
+            rows[node_type] = before + int(counts.max(initial=0))
+            if self.num_places * rows[node_type] >= 2**31:
+                raise InputError(f"{self.num_places} parts of {rows[node_type]} {node_type} rows: need below 2**31")
+            order = np.argsort(own, kind="stable")
+            rank = np.empty(len(own), np.int64)
+            rank[order] = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
+            place, row = np.divmod(self.homes[node_type].astype(np.int64), before)
+            more = own * np.int64(rows[node_type]) + before + rank
+            homes[node_type] = np.concatenate([place * rows[node_type] + row, more]).astype(np.int32)
+        return dataclasses.replace(self, rows=rows, homes=homes)
+
+    def ids(self, node_type: str, places: range) -> np.ndarray:
+        """The nodes whose rows some places keep, int32 `[places, rows]`; -1 where a place has no more."""
+        numbers = np.arange(1, len(self.homes[node_type]) + 1, dtype=np.int32)
+        return self.cut(node_type, numbers, places) - 1
 
     def abstract(self, node_type: str, table: Any, places: range) -> jax.ShapeDtypeStruct:
         """Shape and dtype of `cut`."""

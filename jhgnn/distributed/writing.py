@@ -2,8 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jhgnn.distributed.assignment import Assignment
+from jhgnn.distributed.checked_files import write_checked_array, write_checked_json
 from jhgnn.distributed.manifest import (
     FORMAT,
     MANIFEST_FILE,
@@ -24,6 +23,7 @@ from jhgnn.distributed.manifest import (
 )
 from jhgnn.distributed.numbering import Numbering, renumber
 from jhgnn.distributed.part_cut import cut_edges, cut_features, cut_links, halo
+from jhgnn.distributed.topology import write_topology
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.runtime.files import put_back, replacing_folder
@@ -42,8 +42,9 @@ def write_partition(
 ) -> Path:
     """Writes the parts of a heterograph, one after the other, with `partition.json` last.
 
-    Each part's folder holds `.npy` arrays and `part.json`, which names them with their sizes and CRC-32. Nothing but
-    the part that is being written is in memory beside the graph.
+    Each part's folder holds `.npy` arrays and `part.json`, which names them with their sizes and CRC-32; the folder
+    `topology` what every process reads (`jhgnn.distributed.topology`). Nothing but the part that is being written is in
+    memory beside the graph.
 
     Args:
         path: the folder to make.
@@ -66,8 +67,10 @@ def write_partition(
             for part in range(assignment.num_parts):
                 checksums.append(_write_part(graph, numbering, manifest, part, part_folder(temporary, part)))
                 progress(f"part {part} of {assignment.num_parts} written")
+            topology = write_topology(graph, assignment, temporary, manifest.identity)
             beside(temporary)
-            _write_json(temporary / MANIFEST_FILE, to_json(dataclasses.replace(manifest, checksums=tuple(checksums))))
+            manifest = dataclasses.replace(manifest, checksums=tuple(checksums), topology=topology)
+            write_checked_json(temporary / MANIFEST_FILE, to_json(manifest))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     return path
@@ -98,7 +101,9 @@ def _manifest(graph: HeteroGraph, assignment: Assignment, numbering: Numbering) 
         into = np.bincount(assignment.parts[relation.target], weights=degrees, minlength=num_parts)
         num_edges[relation] = into.astype(np.int64)
     features = {
-        name: FeatureLayout("dense" if isinstance(matrix, np.ndarray) else "csr", int(matrix.shape[1]))
+        name: FeatureLayout("dense", int(matrix.shape[1]))
+        if isinstance(matrix, np.ndarray)
+        else FeatureLayout("csr", int(matrix.shape[1]), int(np.diff(matrix.indptr).max(initial=0)))
         for name, matrix in graph.features.items()
     }
     links = None if graph.links is None else (graph.links.relations, tuple(graph.links.triples))
@@ -137,7 +142,7 @@ def _write_part(graph: HeteroGraph, numbering: Numbering, manifest: Manifest, pa
     arrays: dict[str, dict[str, Any]] = {}
 
     def write(name: str, array: np.ndarray) -> None:
-        arrays[name] = _write_array(folder / f"{name}.npy", np.ascontiguousarray(array))
+        arrays[name] = write_checked_array(folder / f"{name}.npy", np.ascontiguousarray(array))
 
     edges = {}
     for number, relation in enumerate(graph.schema.relations):
@@ -170,30 +175,4 @@ def _write_part(graph: HeteroGraph, numbering: Numbering, manifest: Manifest, pa
         for split in graph.links.triples:
             write(f"links_{split}", cut_links(graph, split, numbering, part))
     content = {"format": FORMAT, "version": VERSION, "identity": manifest.identity, "part": part, "arrays": arrays}
-    return _write_json(folder / PART_FILE, content)
-
-
-def _write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
-    with open(path, "wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"bytes": path.stat().st_size, "crc32": file_crc32(path)}
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> int:
-    data = (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return zlib.crc32(data)
-
-
-def file_crc32(path: Path) -> int:
-    """CRC-32 of a whole file, read in blocks of 16 MiB."""
-    checksum = 0
-    with open(path, "rb") as file:
-        while block := file.read(1 << 24):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
+    return write_checked_json(folder / PART_FILE, content)

@@ -15,7 +15,7 @@ from flax import nnx
 
 from jhgnn.graph.edge_set import EdgeSet
 from jhgnn.graph.sampled import PADDING
-from jhgnn.nn.inputs import Block
+from jhgnn.nn.block import Block
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.stores.host import HostRows
 from jhgnn.training.layerwise import in_edges_graph

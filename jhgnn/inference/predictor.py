@@ -9,6 +9,7 @@ import numpy as np
 from flax import nnx
 
 from jhgnn.config import Config
+from jhgnn.config.suggested import with_bases
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import Features, HeteroGraph
 from jhgnn.graph.sparse_rows import SparseRows, padded_bytes
@@ -74,6 +75,7 @@ class Predictor:
             )
         if new_nodes not in get_args(NewNodes):
             raise InputError(f"new_nodes is {new_nodes!r}; need one of {', '.join(get_args(NewNodes))}")
+        config = with_bases(config, sum(trained.num_nodes.values()))
         self._config, self._model, self._trained, self._load = config, model, trained, load
         self.graph = aligned(graph, trained, one_hot=config.data.one_hot)
         self.task = NodeClassification(self.graph)

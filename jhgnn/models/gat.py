@@ -12,9 +12,10 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.graph.erased import NAME
+from jhgnn.nn.block import Block
 from jhgnn.nn.erased import ErasedLayer, ErasedModel
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation
 from jhgnn.nn.stage import stage
 

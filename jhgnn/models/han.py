@@ -9,9 +9,10 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.graph.schema import Relation
+from jhgnn.nn.block import Block
 from jhgnn.nn.embeddings import InputEmbeddings
 from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.model import Model

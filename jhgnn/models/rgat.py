@@ -13,8 +13,9 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.nn import recompute
+from jhgnn.nn.block import Block
 from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, project_together
-from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations

@@ -11,13 +11,15 @@ from jhgnn.config import ModelConfig
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
+from jhgnn.nn.block import Block
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.inputs import Block, GraphSpec
+from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.neighbor_aggregation import mean_aggregation, sum_aggregation
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
 from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
+from jhgnn.ops.indexed_rows import indexed_rows, rows_at
 
 CALL_OPERATIONS = 1_000_000
 """What one more matmul costs to call, in operations: about 10 us."""
@@ -136,9 +138,10 @@ class RGCNLayer(SumOverRelations):
         projection = self.projections[stack.source]
         numbers = [projection.names.index(name) for name in stack.relations]
         with stage("NA", self.layer, stack.graph.name):
-            coefficients = projection.c_rb[...][jnp.asarray(numbers)]
+            coefficients = rows_at(projection.c_rb[...], numbers)
             own = stack.weights if weights is None else weights
-            by_basis = coefficients.at[stack.relation_of_edge].get(mode="promise_in_bounds") * own[..., None]
+            of_edges = indexed_rows(coefficients, stack.relation_of_edge.reshape(-1))
+            by_basis = of_edges.reshape(*own.shape, projection.bases) * own[..., None]
             x = x.astype(self.dtype)
             sums = [
                 sum_aggregation(stack.graph, x, by_basis[..., basis], implementation=stack.implementation)
@@ -155,6 +158,7 @@ class RGCN(RelationalModel):
     default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
     decomposes: ClassVar[bool] = True
     weighs_edges: ClassVar[bool] = True
+    means_of_inputs: ClassVar[bool] = True
     make_layer = RGCNLayer
 
 

@@ -9,9 +9,10 @@ from jhgnn._lazy import lazily
 
 if TYPE_CHECKING:
     from jhgnn.config import ModelConfig
+    from jhgnn.nn.block import Block
     from jhgnn.nn.embeddings import InputEmbeddings
     from jhgnn.nn.feature_projection import FeatureProjection, project_together
-    from jhgnn.nn.inputs import Block, GraphInputs, GraphSpec
+    from jhgnn.nn.inputs import GraphInputs, GraphSpec
     from jhgnn.nn.layer_plan import LayerPlan, plan_layers
     from jhgnn.nn.neighbor_aggregation import AttentionAggregation, mean_aggregation
     from jhgnn.nn.placed import whole_graph

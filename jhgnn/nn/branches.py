@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.nn import recompute
+from jhgnn.nn.block import Block
 from jhgnn.nn.feature_projection import dense_rows
-from jhgnn.nn.inputs import Block, SampledInputs
+from jhgnn.nn.inputs import SampledInputs
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.model import Model
 from jhgnn.nn.reduction import Reduce

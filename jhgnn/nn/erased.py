@@ -13,10 +13,11 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.graph.erased import NAME, type_offsets
+from jhgnn.nn.block import Block
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.embeddings import InputEmbeddings
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
-from jhgnn.nn.inputs import Block, GraphSpec, ModelInputs, SampledInputs
+from jhgnn.nn.inputs import GraphSpec, ModelInputs, SampledInputs
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.model import Model

@@ -1,5 +1,5 @@
-"""What a model reads: a whole graph (`GraphInputs`), the receptive field of some targets (`FieldInputs`) or a
-mini-batch (`SampledInputs`); and the sizes that it is built for, `GraphSpec`.
+"""What a model reads: a whole graph (`GraphInputs`), a device's share of one (`HaloInputs`), the receptive field of
+some targets (`FieldInputs`) or a mini-batch (`SampledInputs`); and the sizes that it is built for, `GraphSpec`.
 
 All of them show a layer the same thing, a `Block`. The rows that a layer makes are the first of those that it reads, of
 each type. Dropout is hashed from a node's id in the whole graph, so a part of the graph computes what the whole does.
@@ -19,33 +19,10 @@ from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.stacked import StackedRelations
+from jhgnn.nn.block import Block
+from jhgnn.nn.halo import HaloInputs
 from jhgnn.ops.distinct_rows import distinct_rows
 from jhgnn.ops.indexed_rows import indexed_rows
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """What one layer aggregates over.
-
-    Attributes:
-        graphs: relation or metapath -> its edges, from rows read to rows made; without an entry none were drawn.
-        num_rows: rows to make of each type that has any: the first of those read.
-        ids: node ids of the rows read, int32 `[rows]` by type; a type without an entry has all its rows, in order.
-        weights: relation or stack -> float32 `[num_edges]`, with which its messages are summed in the place of their
-            mean. Link prediction leaves edges out by it.
-        stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
-        targets: bool `[at most num_rows]` by type: which of the first rows hold a target of the batch; a type without
-            an entry has targets in all rows.
-        degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.
-    """
-
-    graphs: Mapping[str, SemanticGraph | NeighborTable]
-    num_rows: Mapping[str, int]
-    ids: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
-    weights: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
-    stacks: Mapping[str, StackedRelations] = dataclasses.field(default_factory=dict)
-    targets: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
-    degrees: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -61,6 +38,10 @@ class GraphInputs:
     def block(self, _hop: int, num_nodes: Mapping[str, int]) -> Block:
         """The whole graph, for every layer."""
         return Block(self.graphs, num_nodes, {}, self.weights, self.stacks)
+
+    def rows_read(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a layer reads of the rows that the one before it made: those."""
+        return rows
 
     def table_rows(self, table: jax.Array, _node_type: str) -> jax.Array:
         """The rows of an embedding table that the first layer reads: all."""
@@ -95,6 +76,10 @@ class FieldInputs:
         read = self.counts[hop + 1].as_dict()
         ids = {node_type: self.ids[node_type][:count] for node_type, count in read.items()}
         return Block(self.graphs[hop], self.counts[hop].as_dict(), ids)
+
+    def rows_read(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a layer reads of the rows that the one before it made: those."""
+        return rows
 
     def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
         """The rows of an embedding table that the first layer reads, or None."""
@@ -179,6 +164,10 @@ class SampledInputs:
         """Global ids of the input frontier, int32 `[slots]`; -1 in slots that hold nothing or another type."""
         return ids_of_type(self.blocks.nodes, node_type, self.offsets)
 
+    def rows_read(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a layer reads of the rows that the one before it made: those."""
+        return rows
+
     def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
         """The batch's rows of an embedding table, which the step puts in the table's place.
 
@@ -187,7 +176,7 @@ class SampledInputs:
         return jnp.where((self.ids(node_type) >= 0)[:, None], table, 0.0) if self.offsets else table
 
 
-ModelInputs: TypeAlias = GraphInputs | FieldInputs | SampledInputs
+ModelInputs: TypeAlias = GraphInputs | FieldInputs | SampledInputs | HaloInputs
 
 
 @dataclasses.dataclass(frozen=True)

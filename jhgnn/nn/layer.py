@@ -10,8 +10,8 @@ from typing import Any
 import jax
 from flax import nnx
 
+from jhgnn.nn.block import Block
 from jhgnn.nn.feature_projection import Rows
-from jhgnn.nn.inputs import Block
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.reduction import Partial, Reduce, alone
 

@@ -11,10 +11,11 @@ from flax import nnx
 from jhgnn.config import ModelConfig
 from jhgnn.errors import InputError
 from jhgnn.nn import recompute
+from jhgnn.nn.block import Block
 from jhgnn.nn.dropout import drop_rows, site_seed
 from jhgnn.nn.embeddings import InputEmbeddings
 from jhgnn.nn.feature_projection import Rows, dense_rows
-from jhgnn.nn.inputs import Block, GraphSpec, ModelInputs
+from jhgnn.nn.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.reduction import Partial, Reduce, alone
 from jhgnn.nn.sparse_dropout import drop_features
@@ -41,6 +42,10 @@ class Model(nnx.Module):
     """Whether `model.bases` and `model.blocks` decompose its weights."""
     weighs_edges: ClassVar[bool] = False
     """Whether its whole-graph layers take a weight for each edge, by which link prediction leaves edges out."""
+
+    means_of_inputs: ClassVar[bool] = False
+    """Whether the first layer sees neighbours through the mean of their input rows alone, as R-GCN's does, so that a
+    mean may be taken before training (`sampling.hot`)."""
 
     embeddings: InputEmbeddings
     layers: Sequence[Layer]
@@ -97,7 +102,8 @@ class Model(nnx.Module):
             return known[partial.layer]
 
         index = len(known)
-        block, rows = self._block(inputs, index), self._run(index, inputs, step_seed, reduce)
+        block = self._block(inputs, index)
+        rows = inputs.rows_read(self._run(index, inputs, step_seed, reduce))
 
         def sums() -> Partial:
             layer = self.layers[index]
@@ -117,7 +123,7 @@ class Model(nnx.Module):
     ) -> dict[str, Rows]:
         rows = self._read(inputs, step_seed)
         for index in range(num_layers):
-            block = self._block(inputs, index)
+            block, rows = self._block(inputs, index), dict(inputs.rows_read(rows))
             rows = dict(recompute.layer(functools.partial(self._layer, index, rows, block, step_seed, reduce)))
         return rows
 

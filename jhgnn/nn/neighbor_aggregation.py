@@ -18,7 +18,7 @@ from jhgnn.ops.logit_columns import logit_columns
 from jhgnn.ops.neighbor_attention import neighbor_attention
 from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.ops.neighbor_sum import neighbor_sum
-from jhgnn.ops.neighbor_table import weighted_sum
+from jhgnn.ops.neighbor_sum.sampled import sampled_neighbor_sum
 
 
 def mean_aggregation(
@@ -50,7 +50,7 @@ def sum_aggregation(
     `weights` are `[num_edges]`, or of a sampled table for each entry, `[num_targets, width]`, 0 for padding.
     """
     if isinstance(graph, NeighborTable):
-        return weighted_sum(graph.senders, weights.astype(jnp.promote_types(x.dtype, jnp.float32)), x).astype(x.dtype)
+        return sampled_neighbor_sum(graph, x, weights)
     return neighbor_sum(graph, x, weights, implementation=implementation)
 
 

@@ -7,8 +7,8 @@ import jax
 from flax import nnx
 
 from jhgnn.config import ModelConfig
+from jhgnn.nn.block import Block
 from jhgnn.nn.feature_projection import Rows, dense_rows
-from jhgnn.nn.inputs import Block
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.reduction import Partial

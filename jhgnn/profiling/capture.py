@@ -127,7 +127,7 @@ class _Stepper:
     def __init__(self, programs: Programs) -> None:
         execution = programs.execution
         self.programs, seed = programs, execution.config.run.seed
-        self.state = programs.place(execution.initial_state(seed))
+        self.state = programs.initial_state(seed)
         self.batches: Generator[Batch, None, None] = programs.feed(seed).iterate(Cursor())
         self.batch: Batch | None = None
         self.passed_over, self.loss = 0, 0.0

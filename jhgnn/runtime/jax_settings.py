@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 
+from jhgnn.runtime.nvidia import check_platforms
 from jhgnn.runtime.step_memory import keep_step_memory
 
 CACHE_DIR = Path("~/.cache/jhgnn/xla")
@@ -13,8 +14,12 @@ CACHE_DIR = Path("~/.cache/jhgnn/xla")
 def configure_jax() -> None:
     """Keeps a step's memory for the next one, and compiled programs on disk between runs, unless the environment says
     where or that it should not.
+
+    Raises:
+        InputError: `JAX_PLATFORMS` names a platform that JAX cannot start here.
     """
     keep_step_memory()
+    check_platforms()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

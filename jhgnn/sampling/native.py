@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,7 +147,7 @@ def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     if not table.flags.c_contiguous or ids.dtype != np.int32 or not ids.flags.c_contiguous:
         raise ValueError("gather_rows needs a C-contiguous table and contiguous int32 ids")
     out = np.empty((len(ids), *table.shape[1:]), table.dtype)
-    row_bytes = table.nbytes // max(1, len(table))
+    row_bytes = table.itemsize * math.prod(table.shape[1:])
     library().jhgnn_gather_rows(table.ctypes.data, row_bytes, int32_pointer(ids), len(ids), out.ctypes.data)
     return out
 

@@ -27,6 +27,10 @@ class HostRows:
     def nbytes(self) -> int:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.tables))
 
+    def joined(self) -> dict[str, Any]:
+        """All rows of each type, for devices that hold them whole."""
+        return self.tables
+
     def gather(self, node_type: str, ids: np.ndarray) -> Any:
         """See `RowStore`; NumPy, zeros where an id is -1."""
         flat = np.ascontiguousarray(ids, np.int32).reshape(-1)

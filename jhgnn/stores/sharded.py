@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.ops.words import from_words, to_words
 from jhgnn.stores.touched import TouchedRows, sum_repeated, take
-from jhgnn.stores.words import from_words, to_words
 
 
 class Route(NamedTuple):

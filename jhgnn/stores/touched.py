@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.ops.indexed_rows import summed_rows
-from jhgnn.stores.words import from_words, to_words
+from jhgnn.ops.words import from_words, to_words
 
 
 class TouchedRows(NamedTuple):

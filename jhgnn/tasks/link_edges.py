@@ -90,7 +90,8 @@ def edge_weights(excluded: Mapping[str, TargetEdges], ids: jax.Array, num_links:
     batch = jnp.zeros(num_links + 1, bool).at[jnp.where(ids >= 0, ids, num_links)].set(True).at[num_links].set(False)
     weights = {}
     for name, edges in excluded.items():
-        kept = 1.0 - (batch[edges.shown.forwards] | batch[edges.shown.backwards])
-        counts = jax.ops.segment_sum(kept, edges.group, edges.num_groups, indices_are_sorted=True)
-        weights[name] = kept / jnp.maximum(counts, 1.0)[edges.group]
+        kept = ~(batch[edges.shown.forwards] | batch[edges.shown.backwards])
+        # Counted as integers: a GPU adds those at once, and floats one after the other where they meet.
+        counts = jax.ops.segment_sum(kept.astype(jnp.int32), edges.group, edges.num_groups, indices_are_sorted=True)
+        weights[name] = kept / jnp.maximum(counts, 1).astype(jnp.float32)[edges.group]
     return weights

@@ -18,6 +18,7 @@ from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.nn.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.model import Model
 from jhgnn.nn.stage import stage
+from jhgnn.ops.indexed_rows import indexed_rows
 from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.negatives import SIDES, Side, negative_nodes
 from jhgnn.tasks.link_loss import LinkSide, side_losses
@@ -171,7 +172,7 @@ class LinkPrediction(Task):
     ) -> Sum:
         """See `Task`. A link's loss is the mean of its two sides', plus the mean squares of its rows if asked for."""
         known, requests = jnp.maximum(ids, 0), self.requests(resident, ids, seed, step)
-        relation = cast(ScoredModel, model).scorer.relations()[resident[known, 1]]
+        relation = indexed_rows(cast(ScoredModel, model).scorer.relations(), resident[known, 1])
         total = jnp.zeros(())
         with stage("LC", part="loss"):
             for number, members in enumerate(self.ends.values()):

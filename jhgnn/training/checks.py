@@ -21,6 +21,7 @@ def check(config: Config, model: type[Model]) -> None:
     model.settled(config.model)
     _check_task(config, model)
     _check_sampling(config, model)
+    _check_hot(config, model)
     _check_strategy(config, model)
     _check_rows(config, model)
     _check_parts(config, model)
@@ -85,6 +86,30 @@ def _check_sampling(config: Config, model: type[Model]) -> None:
             "sampling.evaluation = 'layerwise' reads whole metapath graphs, which"
             f" sampling.walks = {sampling.walks} does without: use 'sampled'"
         )
+
+
+def _check_hot(config: Config, model: type[Model]) -> None:
+    """What means that are computed before training do not cover."""
+    sampling = config.sampling
+    named = f"sampling.hot = {sampling.hot!r}"
+    if sampling.hot == "none":
+        return
+    if not sampling.batch_size:
+        raise InputError(f"{named} spares mini-batches some draws; set sampling.batch_size, or leave it out")
+    if not model.means_of_inputs:
+        raise InputError(
+            f"{named} keeps means of input rows, and {config.model.name!r} aggregates its input by other weights; use"
+            " 'rgcn', or 'none'"
+        )
+    if config.task.name == "link_prediction":
+        raise InputError(f"{named} keeps means over all neighbours, which batches of links may leave out: use 'none'")
+    if config.model.feature_dropout:
+        raise InputError(
+            f"{named} keeps means of whole rows, of which model.feature_dropout = {config.model.feature_dropout} drops"
+            " some; set it to 0"
+        )
+    if config.distributed.strategy == "raf":
+        raise InputError(f"{named} does not go with distributed.strategy = 'raf'; leave one of them out")
 
 
 def _check_strategy(config: Config, model: type[Model]) -> None:

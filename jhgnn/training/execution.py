@@ -1,6 +1,7 @@
 """Execution: one way to train a problem, before anything is compiled; and `Programs`, the same after it.
 
-There are two ways: each update over the whole graph (`WholeGraph`), or over sampled mini-batches (`Sampled`). An
+There are two ways: each update over the whole graph (`WholeGraph`, or `GraphInParts` over several devices), or over
+sampled mini-batches (`Sampled`). An
 execution can describe what it will do, and trace its programs without running them, as the budget search does.
 `compile` gives `Programs`, which the loop, prediction and the profiler run. A `Feed` brings them batches.
 """
@@ -36,7 +37,9 @@ from jhgnn.training.state import (
     abstract_state,
     init_params,
     init_state,
+    new_state,
     structure_of,
+    traced_params,
 )
 from jhgnn.training.update import UpdateReport
 
@@ -165,6 +168,10 @@ class Execution(abc.ABC):
         """The state before the first step, on one device."""
         return init_state(self.initial_params(seed), self._optimizer, seed)
 
+    def traced_state(self, seed: Any) -> TrainState:
+        """The same within a program, from a uint32 scalar."""
+        return new_state(traced_params(self.builder(), seed), self._optimizer, seed)
+
     @property
     def _optimizer(self) -> Any:
         return make_optimizer(self.config.training, self.batches(0).steps_per_epoch)
@@ -251,12 +258,16 @@ class Execution(abc.ABC):
     def with_training(self, **changes: Any) -> Self:
         """The same with other settings of the recipe's section `training`."""
         training = dataclasses.replace(self.config.training, **changes)
-        config = dataclasses.replace(self.config, training=training)
+        other = self._copy()
+        other.problem = dataclasses.replace(self.problem, config=dataclasses.replace(self.config, training=training))
+        return other
+
+    def _copy(self) -> Self:
+        """A copy without what is worked out when it is first asked for."""
         other = copy.copy(self)
         for name in list(vars(other)):
             if isinstance(getattr(type(self), name, None), functools.cached_property):
                 del other.__dict__[name]
-        other.problem = dataclasses.replace(self.problem, config=config)
         return other
 
     @abc.abstractmethod
@@ -291,6 +302,10 @@ class Programs(abc.ABC):
     @abc.abstractmethod
     def place(self, tree: Any) -> Any:
         """A state or parameters where the programs read them."""
+
+    def initial_state(self, seed: int) -> TrainState:
+        """The state before the first step, where the programs read it."""
+        return self.place(self.execution.initial_state(seed))
 
     def whole(self, tree: Any) -> Any:
         """A state or parameters from the devices as this process keeps them, whole; all processes call it."""

@@ -20,8 +20,8 @@ from jhgnn.graph.sampled import PADDING
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
+from jhgnn.nn.block import Block
 from jhgnn.nn.embeddings import tables_of
-from jhgnn.nn.inputs import Block
 from jhgnn.stores.host import HostRows
 from jhgnn.tasks.node_classification import chunks_of
 from jhgnn.training.execution import Execution

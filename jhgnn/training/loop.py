@@ -27,7 +27,7 @@ from jhgnn.runtime.processes import meet
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.tasks.task import Scores
 from jhgnn.training.checkpoint import CheckpointStore, Progress
-from jhgnn.training.execution import Batch, Programs, as_host
+from jhgnn.training.execution import Batch, Programs
 from jhgnn.training.mesh import local
 from jhgnn.training.reporting import EpochBar, Metrics
 from jhgnn.training.state import Params, TrainState
@@ -63,7 +63,7 @@ Callback = Callable[[EpochResult], bool | None]
 class Outcome:
     """How one run ended."""
 
-    params: Params
+    params: Params  # the best, as the programs read them
     progress: Progress
     scores: Scores  # of the best parameters, by split
     epoch_ms: float
@@ -132,14 +132,17 @@ class _Run:
         self.steps_per_epoch = self.execution.steps_per_epoch
         self.store = CheckpointStore(folder / "checkpoints")
         # Order on resume matters: state, then progress, then the metrics after it are dropped.
-        state, best_params, self.progress = self.store.begin(self.execution.initial_state(seed), recipe, resume=resume)
+        state, best_params, self.progress = self.store.begin(self.execution.abstract_state, recipe, resume=resume)
         if resume:
             batches = f", batch {self.progress.step}" if self.progress.step else ""
             say(f"resumed after epoch {self.progress.epoch}{batches} from {folder}")
             if self.store.fallback:
                 say(self.store.fallback)
-        self.state: TrainState = programs.place(state)
-        self.best_params: Params = _copy(best_params)  # the state is donated to the next step
+        # As the programs read them, so that rows that are cut over devices are so in the best parameters as well;
+        # copied, since the state is donated to the next step.
+        self.state: TrainState = programs.place(state) if resume else programs.initial_state(seed)
+        self.best_params: Params = _copy(programs.place(best_params) if resume else self.state.params)
+        del state, best_params
         self.metrics: Metrics | None = None
         if self.execution.mesh.leads:
             after = self.progress.epoch if resume else None
@@ -187,12 +190,12 @@ class _Run:
                     self._save()
                     saved_at = time.monotonic()
         if self.progress.best_epoch == 0:  # nothing was evaluated yet; what a resumed run evaluates replaces it
-            self.best_params = _copy(self.programs.whole(self.state.params))
+            self.best_params = _copy(self.state.params)
         self._save()
         return Outcome(
             self.best_params,
             self.progress,
-            self._scores(self.programs.place(self.best_params), ("train", "val", "test")),
+            self._scores(self.best_params, ("train", "val", "test")),
             self._step_ms() * self.steps_per_epoch,
             stopped_by,
             self._figures(),
@@ -272,7 +275,7 @@ class _Run:
         progress = self.progress
         if value < progress.best_value or progress.best_epoch == 0 or not self.has_validation:
             self.progress = dataclasses.replace(progress, best_epoch=progress.epoch, best_value=value, waited=0)
-            self.best_params = _copy(self.programs.whole(self.state.params))
+            self.best_params = _copy(self.state.params)
         if self.metrics is not None:
             by_name = {f"{split}_{name}": x for split, named in self.latest.items() for name, x in named.items()}
             if "train_loss" not in by_name and not self.task.by_example:
@@ -291,7 +294,7 @@ class _Run:
         if self.metrics is not None:
             self.metrics.check()
             self.metrics.flush()
-        state, best_params = self.programs.whole(self.state), as_host(self.best_params)
+        state, best_params = self.programs.whole(self.state), self.programs.whole(self.best_params)
         if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
             state, best_params = jax.tree.map(np.asarray, (state, best_params))
         self.store.save(state, best_params, self.progress)

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
 from jhgnn.config import Config
 from jhgnn.distributed.cutting import assign
 from jhgnn.distributed.part import read_assignment
+from jhgnn.distributed.part_rows import PartRows
 from jhgnn.distributed.placement import Placement
+from jhgnn.distributed.topology import read_owners
 from jhgnn.errors import InputError
 from jhgnn.graph.default_metapaths import default_metapaths
 from jhgnn.graph.hetero_graph import HeteroGraph
@@ -24,11 +27,14 @@ from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.capacities import MULTIPLE, SLACK, Buckets
 from jhgnn.sampling.host import HostSampler
 from jhgnn.stores.device import map_mirrors
+from jhgnn.stores.touched import take
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
 
 
-def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh) -> "Parts | None":
+def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh, *, spare_rows: int = 0) -> "Parts | None":
     """The parts that the recipe names, or makes; None where every device holds all rows.
+
+    `spare_rows` stand behind those of each type at every place.
 
     Raises:
         InputError: the folder holds no whole partition, or one of another graph or of another number of parts than
@@ -36,7 +42,9 @@ def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh) -> "Parts |
     """
     distributed = config.distributed
     if distributed.parts:
-        placement, where = Placement.of(read_assignment(distributed.parts)), f"distributed.parts {distributed.parts}"
+        read = read_owners if distributed.read == "parts" else read_assignment
+        placement = Placement.of(read(distributed.parts), spare_rows=spare_rows)
+        where = f"distributed.parts {distributed.parts}"
         if placement.num_places != mesh.size:
             raise InputError(
                 f"{where} has {placement.num_places} parts, but there are {mesh.size} devices; each takes one part"
@@ -57,7 +65,7 @@ def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh) -> "Parts |
         if not named and graph.target is not None:
             metapaths = default_metapaths(graph.schema, graph.target)
     made = assign(graph, distributed.method, mesh.size, metapaths=tuple(metapaths), seed=config.data.seed)
-    return Parts(Placement.of(made), mesh)
+    return Parts(Placement.of(made, spare_rows=spare_rows), mesh)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,6 +85,23 @@ class Parts:
         own = self.mesh.local_shards
         return self._mapped(lambda name, table: self.placement.cut(name, np.asarray(local(table)), own), tree)
 
+    def initial(self, make: Callable[[jax.Array], Any], seed: int) -> Any:
+        """`cut` of the random state that `make` traces from a seed, of which no whole table is ever in memory.
+
+        Initial weights are hashes of their places in a table, so XLA computes those of the chosen rows alone.
+        """
+        own = self.mesh.local_shards
+        ids = {name: self.placement.ids(name, own) for name in self.placement.homes}
+
+        def made(ids: Mapping[str, jax.Array], seed: jax.Array) -> Any:
+            def chosen(name: str, table: jax.Array) -> jax.Array:
+                rows = take(table, ids[name].reshape(-1)).reshape(*ids[name].shape, table.shape[1])
+                return jnp.where((ids[name] >= 0)[:, :, None], rows, 0)
+
+            return self._mapped(chosen, make(seed))
+
+        return jax.jit(made)(ids, np.uint32(seed))
+
     def abstract(self, tree: Any) -> Any:
         """Shapes and dtypes of `cut`, from those of a whole tree."""
         own = self.mesh.local_shards
@@ -89,22 +114,25 @@ class Parts:
     def whole(self, tree: Any) -> Any:
         """A tree on the devices with whole tables on this host, NumPy; all processes call it, each gets all of it."""
 
-        def gathered(name: str, table: jax.Array) -> np.ndarray:
-            rows = multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table
-            return self.placement.whole(name, np.asarray(rows))
-
         def hosted(mirror: Any) -> Any:
-            tables = {name: gathered(name, table) for name, table in sorted(tables_of(mirror).items())}
+            tables = {name: self.gathered(name, table) for name, table in sorted(tables_of(mirror).items())}
             rest = jax.tree.map(lambda leaf: np.asarray(local(leaf)), with_tables(mirror, {}))
             return with_tables(rest, tables)
 
         return map_mirrors(hosted, tree, others=lambda leaf: np.asarray(local(leaf)))
 
+    def gathered(self, node_type: str, table: jax.Array) -> np.ndarray:
+        """The rows of a type from all devices, in the order of ids, on this host; all processes call it."""
+        rows = multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table
+        return self.placement.whole(node_type, np.asarray(rows))
+
     def cut_features(self, tables: Mapping[str, Any]) -> dict[str, Any]:
-        """Features of all nodes, as this process's places keep them."""
+        """Features of all nodes, or of a folder of parts, as this process's places keep them."""
         own = self.mesh.local_shards
         return {
-            name: jax.tree.map(lambda leaf, name=name: self.placement.cut(name, np.asarray(leaf), own), table)
+            name: table.cut(self.placement.rows[name], own)
+            if isinstance(table, PartRows)
+            else jax.tree.map(lambda leaf, name=name: self.placement.cut(name, np.asarray(leaf), own), table)
             for name, table in tables.items()
         }
 

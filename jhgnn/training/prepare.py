@@ -6,6 +6,7 @@ import jax
 
 from jhgnn.config import Config
 from jhgnn.training.execution import Execution
+from jhgnn.training.graph_in_parts import GraphInParts
 from jhgnn.training.problem import Problem, build_graphs, read_problem
 from jhgnn.training.raf import RelationsFirst
 from jhgnn.training.sampled import Sampled
@@ -42,5 +43,7 @@ def execution_of(problem: Problem) -> Execution:
         start = time.perf_counter()
         metapaths, host_graphs = build_graphs(problem)
         sgb_s = time.perf_counter() - start
+        if problem.config.distributed.parts or problem.config.distributed.method:
+            return GraphInParts(problem, host_graphs, metapaths, sgb_s=sgb_s)
     with jax.profiler.TraceAnnotation("LOAD"):
         return WholeGraph(problem, host_graphs, metapaths, sgb_s=sgb_s)

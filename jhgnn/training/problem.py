@@ -14,8 +14,10 @@ from scipy import sparse
 
 from jhgnn import models
 from jhgnn.config import Config, ModelConfig
+from jhgnn.config.suggested import with_bases
 from jhgnn.data import load
 from jhgnn.data.tables import Fitted
+from jhgnn.distributed.topology import read_topology
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
@@ -69,7 +71,7 @@ class Problem:
 
 
 def read_problem(config: Config, *, progress: bool = True) -> Problem:
-    """Reads the data that a recipe names, and finds its task and model.
+    """Reads the data that a recipe names, or the topology of its parts, and finds its task and model.
 
     Raises:
         InputError: the recipe's settings do not go together, the data is broken, or the task cannot be learnt from it.
@@ -77,7 +79,10 @@ def read_problem(config: Config, *, progress: bool = True) -> Problem:
     model = models.find(config.model.name)
     check(config, model)
     start = time.perf_counter()
-    graph = read_graph(config, progress=progress)
+    if config.distributed.read == "parts":
+        graph = read_topology(config.distributed.parts, target=config.data.target or None)
+    else:
+        graph = read_graph(config, progress=progress)
     return pose(graph, config, model=model, read_s=time.perf_counter() - start)
 
 
@@ -108,6 +113,7 @@ def pose(
     model = models.find(config.model.name) if model is None else model
     check(config, model)
     graph = _without_empty(graph, config)
+    config = with_bases(config, sum(graph.num_nodes.values()))
     if config.task.name == "link_prediction" and task is None:
         posed: Task = _link_task(graph, config)
     elif config.task.name == "node_classification" and task is None:

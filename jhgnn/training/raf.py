@@ -73,7 +73,10 @@ class RelationsFirst(Sampled):
         return [*super().describe(), f"mesh: {self.mesh.size} data x {len(self.shards)} rel", *of_shards]
 
     def facts(self) -> dict[str, Any]:
-        return {"strategy": "raf", "relation_shards": [list(shard.own.names) for shard in self.shards]}
+        return super().facts() | {
+            "strategy": "raf",
+            "relation_shards": [list(shard.own.names) for shard in self.shards],
+        }
 
     @functools.cached_property
     def rel_source(self) -> RelSource:
@@ -103,7 +106,7 @@ class RelationsFirst(Sampled):
         )
 
     def _features_of(self, blocks: SampledBlocks, reads: Sequence[str], rows: Any = None) -> dict[str, Any]:
-        store = self.sampling.features
+        store = self.features
         gather = store.gather if rows is None else rows
         if self.sampling.features_on_device[0]:
             return {}

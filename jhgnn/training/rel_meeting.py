@@ -60,7 +60,8 @@ def _attend(
 def _attend_forward(
     count: int, places: int, values: jax.Array, scores: jax.Array, num_targets: jax.Array, slot: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    own = jnp.zeros(count + 1, scores.dtype).at[slot].add(scores)  # the last place takes empty slots
+    # The last place takes empty slots. A sum over all, as there are few, and a GPU scatters floats slowly.
+    own = jnp.where(slot[:, None] == jnp.arange(count + 1)[None], scores[:, None], 0).sum(axis=0)
     first = jnp.where(jax.lax.axis_index(REL) == 0, num_targets.astype(scores.dtype), 0)
     met = jax.lax.psum(own.at[count].set(first), (DATA, REL))
     total = jnp.maximum(met[count], 1.0)

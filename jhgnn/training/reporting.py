@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from jhgnn.config.suggested import told
 from jhgnn.errors import StorageError
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.files import finite, write_text
+from jhgnn.runtime.nvidia import unused_gpu
 from jhgnn.training.scalars import Scalars
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
     graph, config = execution.graph, execution.config
     sizes = ", ".join(f"{count:,} {node_type}" for node_type, count in list(graph.num_nodes.items())[:8])
     say(f"{graph.name}: {sizes}; {graph.num_edges:,} edges in {len(graph.edges)} relations")
+    if suggestion := told(config, sum(graph.num_nodes.values())):
+        say(suggestion)
     say(f"{execution.task.describe()}; read in {execution.read_s:.1f} s")
     if execution.metapaths:
         derived = "" if config.model.metapaths else " (derived from the schema; set model.metapaths to choose)"
@@ -45,6 +49,9 @@ def describe(say: Say, execution: "Execution", folder: Path | None) -> None:
         say(f"{op} {names}: {implementation} ({reason})")
     for line in execution.describe():
         say(line)
+    unused = unused_gpu()
+    if unused:
+        say(unused)
     if execution.split_size("val") == 0:
         say("no validation split: no early stopping, and the last epoch counts as the best")
     if folder is not None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -11,6 +12,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from jhgnn.config import Config
+from jhgnn.distributed.cache.visits import epoch_accesses
 from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
@@ -25,9 +27,12 @@ from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan
+from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.device import DeviceRows
 from jhgnn.stores.host import HostRows
 from jhgnn.training.execution import Execution, num_bytes
+from jhgnn.training.feature_cache import cached_features
+from jhgnn.training.hot import COUNTED_BATCHES, placed_means, with_hot_vertices, without_hot
 from jhgnn.training.layerwise import layerwise_rows
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs
 from jhgnn.training.parts import read_parts
@@ -79,6 +84,8 @@ class Sampled(Execution):
 
     Attributes:
         sampling: what is drawn, where, and which features are read.
+        plain: the same without hot vertices, with which everything but training draws; often the same object.
+        hot_s: seconds of finding hot vertices and computing their means.
         parts: where rows live, where no device holds all of them.
     """
 
@@ -92,7 +99,7 @@ class Sampled(Execution):
         super().__init__(problem)
         self.mesh = DeviceMesh(problem.config.distributed.devices)
         self.parts = read_parts(problem.config, problem.graph, self.mesh)
-        self.sampling = plan_sampling(problem)
+        self.sampling = self.plain = plan_sampling(problem)
         self.spec: GraphSpec = self.sampling.spec
         self.metapaths, self.choices, self.sgb_s = (
             self.sampling.metapaths,
@@ -100,6 +107,22 @@ class Sampled(Execution):
             self.sampling.sgb_s,
         )
         self._check_division()
+        self.hot_s = 0.0
+        if self.config.sampling.hot != "none":
+            self._keep_means()
+
+    def _keep_means(self) -> None:
+        """Finds the hot vertices among the receivers of the first epoch's batches."""
+        start, seed = time.perf_counter(), self.config.run.seed
+        batches = self.batches(seed)
+        order = batches.order(0)
+        count = min(batches.steps_per_epoch, COUNTED_BATCHES)
+        seeds = ((self.seeds_of(batches.batch(order, step), seed, step), step) for step in range(count))
+        self.sampling = with_hot_vertices(self.plain, self.config.sampling, seeds, seed)
+        if self.parts is not None and self.sampling.hot is not None:
+            placement = placed_means(self.parts.placement, self.sampling.hot)
+            self.parts = dataclasses.replace(self.parts, placement=placement)
+        self.hot_s = time.perf_counter() - start
 
     def _check_division(self) -> None:
         batch_size, parts = self.config.sampling.batch_size, self.config.training.micro_batches
@@ -170,6 +193,19 @@ class Sampled(Execution):
         return self.config.sampling.evaluation == "layerwise" or not self.task.by_example
 
     @property
+    def evaluated(self) -> "Sampled":
+        """What evaluates: the same without hot vertices, so that figures do not depend on them."""
+        return self if self.sampling is self.plain else self._without_hot
+
+    @functools.cached_property
+    def _without_hot(self) -> "Sampled":
+        other = self._copy()
+        other.problem = dataclasses.replace(self.problem, config=without_hot(self.config))
+        # The store is that of training, so that devices hold features once; ids of its means are not drawn.
+        other.sampling = other.plain = dataclasses.replace(self.plain, features=self.sampling.features)
+        return other
+
+    @property
     def has_evaluation_program(self) -> bool:
         return not self.layerwise
 
@@ -177,16 +213,58 @@ class Sampled(Execution):
         side, features = self.sampling.side, self.sampling.features_on_device
         where = "on the device" if features[0] else "on the host"
         lines = [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
+        if isinstance(store := self.features, CachedRows):
+            kept = ", ".join(f"{store.num_cached(name):,} of {store.count(name):,} {name}" for name in store.hits)
+            lines.append(f"feature cache: {store.cached_bytes / 2**20:.1f} MiB hold the rows of {kept}")
         if self.parts is not None:
             method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
             lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
+        if self.sampling.hot is not None:
+            vertices = ", ".join(f"{len(ids):,} {name}" for name, ids in self.sampling.hot.ids.items())
+            means = self.sampling.hot.num_rows
+            lines.append(f"hot vertices: {vertices}; {means:,} means over all neighbours, in {self.hot_s:.1f} s")
         return lines
 
     def facts(self) -> dict[str, Any]:
-        return {}
+        facts: dict[str, Any] = {}
+        if isinstance(store := self.features, CachedRows):
+            rate = {name: store.hits[name] / max(1, store.hits[name] + store.misses[name]) for name in store.hits}
+            facts["feature_cache"] = {"bytes": store.cached_bytes, "hit_rate": rate}
+        if (hot := self.sampling.hot) is not None:
+            facts |= {
+                "hot_vertices": sum(map(len, hot.ids.values())),
+                "hot_means": hot.num_rows,
+                "hot_bytes": self.sampling.features.nbytes - self.plain.features.nbytes,
+                "hot_s": self.hot_s,
+            }
+        return facts
+
+    @functools.cached_property
+    def features(self) -> HostRows:
+        """Rows of fixed features that the host gathers, with a fast tier of those read most where the recipe asks."""
+        sampling, settings = self.sampling, self.config.sampling
+        if not settings.cache:
+            return sampling.features
+        seed = self.config.run.seed
+        batches = self.batches(seed)
+        sampler = HostSampler(sampling.sampled, sampling.plan, settings.threads)
+        accesses: Iterator[Mapping[str, np.ndarray]] = epoch_accesses(
+            sampler, batches, seed, 0, seeds_of=lambda ids, step: self.seeds_of(ids, seed, step)
+        )
+        if sampling.offsets:
+            accesses = (
+                {
+                    name: own[own >= 0]
+                    for name in sampling.features.node_types
+                    if name != ERASED
+                    for own in [ids_of_type(nodes, name, sampling.offsets)]
+                }
+                for nodes in accesses
+            )
+        return cached_features(sampling.features, settings.cache, accesses, settings.cache_steps)
 
     def semantic_edges(self) -> Mapping[str, int]:
-        edges = self.sampling.sampled.edges
+        edges = self.plain.sampled.edges
         if self.metapaths:
             return {} if self.config.sampling.walks else {each.name: own.num_edges for each, own in edges.items()}
         return {str(each): own.num_edges for each, own in edges.items()}
@@ -198,7 +276,7 @@ class Sampled(Execution):
         sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
         buckets = presampled(sampler, config.run.seed, self._presampled_seeds(), quantiles=(1.0,))
         on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
-        features, homes = dict(sampling.features.tables if on_device else {}), {}
+        features, homes = dict(sampling.features.joined() if on_device else {}), {}
         variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
         if self.parts is not None:
             features = self.parts.cut_features(features)
@@ -314,6 +392,10 @@ class Sampled(Execution):
         return self.mesh.lower(self.update_program(bucket), arguments, specs, donate=(0,), results=results)
 
     def lower_evaluation(self, bucket: int = 0) -> jax.stages.Lowered:
+        return self.evaluated._lower_counts(bucket)
+
+    def _lower_counts(self, bucket: int = 0) -> jax.stages.Lowered:
+        """Traces the evaluation of batches as this execution draws them."""
         shard = self.abstract_shard(self.layout.bucket(bucket))
         arguments = (self.placed(self.abstract_params), self._abstract_resident, shard)
         specs = (self.params_specs, self.resident_specs, SHARDED)
@@ -328,7 +410,7 @@ class Sampled(Execution):
         if self.config.distributed.strategy == "leapgnn":
             raise InputError("distributed.strategy = 'leapgnn' has no inference to profile; use 'owner' or 'data'")
         if self.task.by_example:
-            return self.lower_evaluation()
+            return self._lower_counts()
         arguments = (self.placed(self.abstract_params), self._abstract_resident, self.abstract_shard())
         specs = (self.params_specs, self.resident_specs, SHARDED)
         return self.mesh.lower(self.update_program().inference, arguments, specs)
@@ -391,7 +473,7 @@ class Sampled(Execution):
 
         `rows` replaces the gathering: from a type and ids to anything, such as shapes.
         """
-        store: HostRows = self.sampling.features
+        store = self.features
         gather = store.gather if rows is None else rows
         found = {}
         for node_type in store.node_types:
@@ -406,8 +488,8 @@ class Sampled(Execution):
     def rows(self, params: Params, seed: int) -> Mapping[str, np.ndarray]:
         """See `Execution`: over all neighbours, a layer at a time; where metapaths are walked, over drawn ones."""
         if self.config.sampling.walks:
-            return rows_of_samples(self, self.sampling, self.features_of, params, seed)
-        return layerwise_rows(self, self.sampling, params)
+            return rows_of_samples(self, self.plain, self.features_of, params, seed)
+        return layerwise_rows(self, self.plain, params)
 
     @property
     def source(self) -> BatchSource:
@@ -431,6 +513,9 @@ class Sampled(Execution):
             ahead = min(sampling.prefetch_depth * share, int(sampling.prefetch_memory_gib * 2**30))
         state_bytes = self._device_bytes(self.placed(self.abstract_state), self.state_specs)
         kept_bytes = self._device_bytes(self.layout.resident, self.resident_specs)
+        if self.evaluated is not self and self.has_evaluation_program:
+            edges, own = self.evaluated.layout.resident.edges, self.layout.resident.edges
+            kept_bytes += num_bytes([edges[name] for name in edges if name not in own])
         return kept_bytes + state_bytes + params_bytes + share + ahead
 
     def _device_bytes(self, tree: Any, specs: Specs) -> int:
@@ -449,6 +534,8 @@ class Sampled(Execution):
         other = super().with_training(**changes)
         if other.num_parts == self.num_parts and "layout" in self.__dict__:
             other.__dict__["layout"] = self.layout  # capacities are of a part of a batch
+        if "_without_hot" in self.__dict__:
+            other.__dict__["_without_hot"] = self._without_hot.with_training(**changes)
         other._check_division()
         return other
 
@@ -458,7 +545,10 @@ class Sampled(Execution):
         steps = [compile_lowered(functools.partial(self.lower_update, bucket)) for bucket in buckets]
         evaluations = []
         if not self.layerwise:
-            evaluations = [compile_lowered(functools.partial(self.lower_evaluation, bucket)) for bucket in buckets]
+            evaluations = [
+                compile_lowered(functools.partial(self.lower_evaluation, bucket))
+                for bucket in range(self.evaluated.num_buckets)
+            ]
         return SampledPrograms(self, steps, evaluations)
 
 

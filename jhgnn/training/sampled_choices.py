@@ -6,7 +6,7 @@ All of it is decided from the recipe and the graph, and nothing by timing, so th
 import dataclasses
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from scipy import sparse
 
 from jhgnn.config import Config
 from jhgnn.config.fan_out import parse as parse_fan_out
+from jhgnn.distributed.part_rows import PartRows
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import type_offsets
@@ -28,6 +29,7 @@ from jhgnn.nn.inputs import GraphSpec, SampledStack
 from jhgnn.ops.registry import OPS, check_named
 from jhgnn.runtime.platform import target_platform
 from jhgnn.sampling.entries import EdgeFacts
+from jhgnn.sampling.hot import HotVertices
 from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.side import Side, choose_side
 from jhgnn.stores.host import HostRows, HostTable
@@ -68,6 +70,7 @@ class Sampling:
         metapaths: those that are drawn from or walked; none for other models.
         choices: implementations, with their reasons.
         sgb_s: seconds of semantic graph build.
+        hot: the vertices that draw nothing at the bottom hop, since their means are kept among `features`; or None.
     """
 
     spec: GraphSpec
@@ -85,12 +88,14 @@ class Sampling:
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
     sgb_s: float
+    hot: HotVertices | None = None
 
     @property
     def endpoints(self) -> tuple[tuple[str, str, str], ...]:
         """Relation or metapath, source and target type of each table, but for those of stacks."""
         stacked = {stack.name for stack in self.stacks}
-        return tuple((draw.name, draw.source, draw.target) for draw in self.plan.draws if draw.name not in stacked)
+        named = {draw.name: (draw.name, draw.source, draw.target) for draw in self.plan.draws}
+        return tuple(each for name, each in named.items() if name not in stacked)
 
 
 def plan_sampling(problem: Problem) -> Sampling:
@@ -141,12 +146,12 @@ def plan_sampling(problem: Problem) -> Sampling:
     tables, choices = {}, []
     for node_type in built.embeddings.widths:
         if node_type in graph.features:
-            tables[node_type], choice = _host_features(config, node_type, graph.features[node_type])
+            tables[node_type], choice = host_features(config, node_type, graph.features[node_type])
             choices += [choice] if choice else []
     if model.over == "erased":
         degrees = np.diff(next(iter(sampled.edges.values())).indptr)
         tables[ERASED] = degrees.astype(np.float32)[:, None]
-    features = HostRows(tables)
+    features = HostRows(cast(Any, tables))  # those of parts are cut for the devices, and never gathered here
     side = _choose_side(config, sampled, plan)
     implementation, reason = _choose_aggregation(problem, side[0])
     spec = dataclasses.replace(spec, implementations=dict.fromkeys(names, implementation))
@@ -315,25 +320,39 @@ def _choose_aggregation(problem: Problem, side: Side) -> tuple[str, str]:
     return named, f"named by kernels.{key}"
 
 
-def _host_features(
-    config: Config, node_type: str, matrix: np.ndarray | sparse.csr_array
-) -> tuple[HostTable, Choice | None]:
+def host_features(
+    config: Config, node_type: str, matrix: np.ndarray | sparse.csr_array | PartRows
+) -> tuple[HostTable | PartRows, Choice | None]:
+    """A type's features as rows that gather into static shapes, and what was chosen where they are sparse.
+
+    Raises:
+        InputError: the recipe names a kernel of whole matrices.
+    """
     if isinstance(matrix, np.ndarray):
         return np.ascontiguousarray(matrix, np.float32), None
-    dense_bytes = 4 * matrix.shape[0] * matrix.shape[1]
+    if isinstance(matrix, PartRows):
+        if not matrix.sparse:
+            return matrix, None
+        choice = _projection(config, node_type, matrix.padded_bytes, matrix.dense_bytes)
+        return dataclasses.replace(matrix, sparse=choice.implementation == "rows"), choice
+    choice = _projection(config, node_type, padded_bytes(matrix), 4 * matrix.shape[0] * matrix.shape[1])
+    if choice.implementation == "rows":
+        return SparseRows.from_scipy(matrix), choice
+    return matrix.toarray().astype(np.float32), choice
+
+
+def _projection(config: Config, node_type: str, rows_bytes: int, dense_bytes: int) -> Choice:
+    """Whether sparse features are kept as padded rows or dense, from what either takes."""
     if config.kernels.projection == "dense":
-        return matrix.toarray().astype(np.float32), Choice(
-            "sparse_matmul", node_type, "dense", "named by kernels.projection"
-        )
+        return Choice("sparse_matmul", node_type, "dense", "named by kernels.projection")
     if config.kernels.projection != "auto":
         raise InputError(
             f"kernels.projection = {config.kernels.projection!r} works on the whole matrix; sampled batches gather its"
             " rows: use 'auto' or 'dense'"
         )
-    if padded_bytes(matrix) >= dense_bytes:
-        choice = Choice("sparse_matmul", node_type, "dense", "its longest row would make padded rows as large")
-        return matrix.toarray().astype(np.float32), choice
-    return SparseRows.from_scipy(matrix), Choice("sparse_matmul", node_type, "rows", "padded rows of sampled vertices")
+    if rows_bytes >= dense_bytes:
+        return Choice("sparse_matmul", node_type, "dense", "its longest row would make padded rows as large")
+    return Choice("sparse_matmul", node_type, "rows", "padded rows of sampled vertices")
 
 
 def _memory_bytes() -> int | None:
@@ -343,8 +362,8 @@ def _memory_bytes() -> int | None:
 
 def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tuple[Side, str]:
     if config.sampling.side == "auto":
-        if config.sampling.features == "host":
-            return "host", "sampling.features are gathered on the host"
+        if config.sampling.features == "host" or config.sampling.cache:
+            return "host", "features are gathered on the host"
         return choose_side(sampled, plan, target_platform(), _memory_bytes())
     return config.sampling.side, "named by sampling.side"
 
@@ -352,6 +371,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
 def _choose_feature_side(config: Config, features: HostRows, side: Side) -> tuple[bool, str]:
     if config.distributed.parts or config.distributed.method:
         return True, "cut over the devices by parts"
+    if config.sampling.cache:
+        return False, "sampling.cache keeps rows on the host"
     if config.sampling.features != "auto":
         return config.sampling.features == "device", "named by sampling.features"
     if side == "device":

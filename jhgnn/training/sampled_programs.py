@@ -1,5 +1,6 @@
 """`Sampled`, compiled: what runs batches, evaluates, and explains losses that are not finite."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateReport
 
 if TYPE_CHECKING:
-    from jhgnn.training.sampled import Sampled
+    from jhgnn.training.sampled import Layout, Sampled
 
 
 class SampledPrograms(Programs):
@@ -34,6 +35,15 @@ class SampledPrograms(Programs):
         super().__init__(execution, steps, evaluations)
         self.mesh = execution.mesh
         self.resident = self.mesh.place(execution.layout.resident, execution.resident_specs)
+        self.evaluated = execution.evaluated
+        self._evaluation_resident = self.resident
+        if self.evaluated is not execution and evaluations:
+            edges = self.evaluated.layout.resident.edges  # where programs sample, of some relations no other program's
+            more = self.mesh.place(
+                {name: edges[name] for name in edges.keys() - self.resident.edges.keys()}, REPLICATED
+            )
+            own = {name: more[name] if name in more else self.resident.edges[name] for name in edges}
+            self._evaluation_resident = dataclasses.replace(self.resident, edges=own)
         self.overflows = 0
 
     def place(self, tree: Any) -> Any:
@@ -41,6 +51,12 @@ class SampledPrograms(Programs):
         if parts is None:
             return self.mesh.place(tree, REPLICATED)
         return self.mesh.place(parts.cut(tree), parts.specs(tree))
+
+    def initial_state(self, seed: int) -> TrainState:
+        parts, execution = self.execution.parts, self.execution
+        if parts is None:
+            return super().initial_state(seed)
+        return self.mesh.place(parts.initial(execution.traced_state, seed), execution.state_specs)
 
     def whole(self, tree: Any) -> Any:
         parts = self.execution.parts
@@ -55,18 +71,17 @@ class SampledPrograms(Programs):
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
         """A batch that overflows on a device leaves the state alone and runs again in a bigger bucket."""
         shard, votes = batch.arguments
-        for number in self._variants(batch):
+        for number in self._variants(self.execution.layout, batch):
             state, report = self.steps[number](state, self.resident, shard, votes)
             if not self._may_overflow(shard) or not bool(local(report.overflowed)):
                 self.overflows += int(number > 0)
                 return state, report
         raise RuntimeError("a batch overflowed the bucket that holds any batch")
 
-    def _variants(self, batch: Batch) -> Iterator[int]:
+    def _variants(self, layout: "Layout", batch: Batch) -> Iterator[int]:
         """Programs for a batch, one after the other until one holds it: blocks that the host sampled fit one bucket."""
-        layout, (shard, _) = self.execution.layout, batch.arguments
-        first = layout.first(batch.bucket)
-        for number in range(first, len(self.steps)):
+        shard, _ = batch.arguments
+        for number in range(layout.first(batch.bucket), len(layout.variants)):
             if shard.blocks is None or layout.bucket(number) == batch.bucket:
                 yield number
 
@@ -90,15 +105,15 @@ class SampledPrograms(Programs):
             if each is None:
                 continue
             total: list[np.ndarray] | None = None
-            for batch in SampledFeed(self.execution.source, each).iterate(Cursor(), Cursor(1)):
+            for batch in SampledFeed(self.evaluated.source, each).iterate(Cursor(), Cursor(1)):
                 total = added(total, as_host(self._count(params, batch)))
             found[split] = execution.task.mean_scores(total, len(each.seeds))
         return found
 
     def _count(self, params: Params, batch: Batch) -> Any:
         shard, _ = batch.arguments
-        for number in self._variants(batch):
-            counts, overflowed = self.evaluations[number](params, self.resident, shard)
+        for number in self._variants(self.evaluated.layout, batch):
+            counts, overflowed = self.evaluations[number](params, self._evaluation_resident, shard)
             if not self._may_overflow(shard) or not int(local(overflowed)):
                 return counts
         raise RuntimeError("a batch overflowed the bucket that holds any batch")

@@ -226,7 +226,7 @@ class CutReader(SampledReader):
             inputs,
             {name: ids[name] for name in learnt},
             {name: fetched.rows[name] for name in learnt},
-            {name: fetched.routes[name] for name in learnt},
+            fetched.routes,
         )
 
     def gathered(self, params: Params, resident: Resident, batch: Shard) -> tuple[Read, Any, Any]:
@@ -252,7 +252,7 @@ class CutReader(SampledReader):
             fetched = store.fetch(distinct)
         blocks = dataclasses.replace(blocks, overflowed=blocks.overflowed | fetched.overflowed)
         learnt = tables_of(params)
-        rows, routes = ({name: each[name] for name in learnt} for each in (fetched.rows, fetched.routes))
+        rows = {name: fetched.rows[name] for name in learnt}
 
         def read_of(rows: Mapping[str, jax.Array], part: Any) -> tuple[SampledInputs, dict[str, jax.Array], Shard]:
             own_ids, own_blocks, own_positions = part
@@ -270,7 +270,7 @@ class CutReader(SampledReader):
             }
             return inputs, tables, Shard(own_ids, own_blocks, {})
 
-        read: Any = Read(None, {name: distinct[name] for name in learnt}, rows, routes)  # type: ignore[arg-type]
+        read: Any = Read(None, {name: distinct[name] for name in learnt}, rows, fetched.routes)  # type: ignore[arg-type]
         return read, (ids, blocks, positions), read_of
 
     def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:

@@ -37,6 +37,11 @@ def init_params(build: Builder, seed: int) -> Params:
     return jax.jit(functools.partial(_params, build))(keys.key(seed))
 
 
+def traced_params(build: Builder, seed: Any) -> Params:
+    """The same within a program."""
+    return _params(build, keys.key(seed))
+
+
 def abstract_params(build: Builder) -> Params:
     """Shapes and dtypes of the parameters."""
     return jax.eval_shape(functools.partial(_params, build), keys.key(0))
@@ -44,7 +49,14 @@ def abstract_params(build: Builder) -> Params:
 
 def init_state(params: Params, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     """The state before the first step."""
-    opt_state = jax.jit(optimizer.init)(params)
+    return new_state(params, optimizer, seed, init=jax.jit(optimizer.init))
+
+
+def new_state(
+    params: Params, optimizer: optax.GradientTransformation, seed: Any, *, init: Callable[[Params], Any] | None = None
+) -> TrainState:
+    """The same, with the optimizer's state from `init`, or as it is traced."""
+    opt_state = (optimizer.init if init is None else init)(params)
     return TrainState(jnp.zeros((), jnp.int32), jnp.asarray(seed, jnp.uint32), params, opt_state)
 
 

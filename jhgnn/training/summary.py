@@ -38,7 +38,7 @@ def summarize(programs: Programs, outcome: Outcome, seed: int) -> dict[str, Any]
         "sgb_s": execution.sgb_s,
         "remat": config.training.remat,
         "peak_temp_bytes": programs.step.peak_temp_bytes,
-        "params": num_params(outcome.params),
+        "params": num_params(execution.abstract_params),
         "metapaths": [metapath.name for metapath in execution.metapaths],
         "implementations": {choice.subject: choice.implementation for choice in execution.choices},
         "implementation_reasons": {choice.subject: choice.reason for choice in execution.choices},

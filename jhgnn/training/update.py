@@ -58,7 +58,7 @@ class Read(NamedTuple):
     inputs: ModelInputs
     ids: dict[str, jax.Array]
     rows: dict[str, jax.Array]
-    routes: Any = None  # of rows that other devices keep
+    routes: Any = None  # by node type, where other devices keep rows: which were fetched, and which others fetched here
 
 
 class Reader(Protocol):
@@ -151,7 +151,7 @@ class UpdateProgram:
             if not self.reader.cut:  # else their owners have summed them
                 rows = self._merged(rows, sizes, after=count)
         with stage("PU"):
-            scale = 1.0 / jnp.maximum(count, 1.0)
+            scale = 1.0 / jnp.maximum(count, 1.0).astype(loss.dtype)
             gradients = with_tables(summed, {name: each.gradients for name, each in rows.items()})
             gradients = jax.tree.map(lambda gradient: gradient * scale, gradients)
             norm = optax.tree.norm(with_tables(gradients, {}) if self.reader.cut else gradients)

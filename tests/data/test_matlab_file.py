@@ -47,6 +47,7 @@ def test_complex_numbers_are_refused():
         read_matlab(saved(False, z=np.array([1j])), "x")
 
 
+@pytest.mark.slow
 def test_damage_never_gets_past_an_input_error():
     """SciPy's own reader crashed the interpreter on such files."""
     whole = saved(False, sp=sparse.csc_array(np.eye(4))) + layouts.acm_mat()["ACM3025.mat"][128:]

@@ -89,7 +89,11 @@ MAG = ("mag", "--data.scale", 0.005, "--data.reverse_relations", "true", "--samp
     [
         (("--model.name", "rgcn", "--model.layers", 2), "paper:cites:paper / author:writes:paper"),
         (("--model.name", "han", "--sampling.fan_out", 5), "author:writes:paper / paper:rev_writes:author"),
-        (("--model.name", "rgat", "--sampling.fan_out", "4,3", "--costs", "measured"), "author:writes:paper / self"),
+        pytest.param(
+            ("--model.name", "rgat", "--sampling.fan_out", "4,3", "--costs", "measured"),
+            "author:writes:paper / self",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_relations_are_planned_by_shard(tmp_path, capsys, model, branch):

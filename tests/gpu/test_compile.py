@@ -11,6 +11,7 @@ from bench.gpu.cases import Case
 from bench.gpu.compile_lane import compiled
 from bench.gpu.environment import missing
 from bench.gpu.limits import broken
+from jhgnn.native import cuda
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,16 @@ def test_no_program_breaks_a_limit(name: str) -> None:
         assert all(row["collectives"] for row in rows if row["devices"] == 8)
     else:
         assert all(row["implementations"] == ["bucketed"] for row in rows)
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.skipif(not cuda.available(), reason="needs the GPU's kernels, which nvcc builds")
+def test_hans_update_with_our_kernels_keeps_little() -> None:
+    """Below 40 MiB of temporaries, by `bench.gpu.limits`; its kernels are in the program."""
+    rows = rows_of(Case("han_dblp", "native", {"kernels": {"attention": "native"}}), ["h100"])
+    assert [problem for row in rows for problem in broken(row, rows)] == []
+    (update,) = [row for row in rows if row["program"] == "update"]
+    assert {"jhgnn_cuda_attention_forward", "jhgnn_cuda_attention_backward"} <= update["custom_calls"].keys()
 
 
 @pytest.mark.usefixtures("environment")

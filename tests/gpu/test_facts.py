@@ -83,6 +83,12 @@ def test_an_array_of_a_message_an_edge_is_found_in_its_scope(facts: dict[str, An
     assert facts_of(parse(small), {"AB": Size(100, 9)}, 8)["edge_wide_arrays"] == []
 
 
+def test_the_vertices_of_several_graphs_are_no_messages() -> None:
+    graphs = {"AB": Size(30000, 20000), "AC": Size(50000, 20000)}
+    assert facts_of(parse(PROGRAM), graphs, 8)["edge_wide_arrays"] == []
+    assert facts_of(parse(PROGRAM), {"AB": graphs["AB"]}, 8)["edge_wide_arrays"] != []
+
+
 def test_collectives_have_bytes_and_what_runs_beside_them(facts: dict[str, Any]) -> None:
     assert facts["collectives"] == [{"kind": "all-reduce", "bytes": 80, "kernels_meanwhile": 2}]
     assert facts["custom_calls"] == {"jhgnn_row_sum": 1}

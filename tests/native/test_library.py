@@ -71,6 +71,7 @@ def run_python(
     )
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     instruction_set = native.instruction_set()
     digests = set()

@@ -74,7 +74,10 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def start_two(folder: Path, *options: str, **how: Sequence[str]) -> list[subprocess.Popen]:
+def start_two(
+    folder: Path, *options: str, each: Sequence[Sequence[str]] = ((), ()), **how: Sequence[str]
+) -> list[subprocess.Popen]:
+    """Two processes of one run, with these options and further ones of `each`."""
     where = free_address()
     return [
         start(
@@ -82,6 +85,7 @@ def start_two(folder: Path, *options: str, **how: Sequence[str]) -> list[subproc
             f"--distributed.coordinator={where}",
             "--distributed.num_processes=2",
             *options,
+            *each[number],
             f"--distributed.process_id={number}",
             **how,
         )

@@ -109,7 +109,7 @@ def test_what_is_no_weight_is_refused(value):
         override(Config(), {"training": {"class_weights": value}}, where="training")
 
 
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_training_loss_is_weighed_full_batch_and_in_mini_batches(several):
     """A first epoch with a learning rate of next to nothing tells the loss of the initial parameters."""
     graph, told = rare(several), []

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.sampled import SampledBlocks
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.execution import Batch
@@ -25,8 +26,10 @@ from tests.training.minibatches import recipe
 BATCH_SIZE = 16
 
 
-def execution(name: str, strategy: str, method: str, devices: int, side: str = "host") -> Sampled:
-    """A small model on parts, whose momentum after one step is the gradient."""
+def execution(
+    name: str, strategy: str, method: str, devices: int, side: str = "host", graph: HeteroGraph | None = None
+) -> Sampled:
+    """A small model on parts, whose momentum after one step is the gradient; of `academic` where no graph is given."""
     training = {"optimizer": "sgd", "weight_decay": 0.0}
     config = recipe(
         name, training=training, sampling={"batch_size": BATCH_SIZE, "side": side, "evaluation": "layerwise"}
@@ -36,7 +39,8 @@ def execution(name: str, strategy: str, method: str, devices: int, side: str = "
         config = dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, **{key: "fanout"}))
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, dtype="float64"))  # type: ignore[arg-type]
     distributed = dataclasses.replace(config.distributed, strategy=strategy, method=method, devices=devices)
-    found = execution_of(pose(academic(), dataclasses.replace(config, distributed=distributed)))
+    graph = academic() if graph is None else graph
+    found = execution_of(pose(graph, dataclasses.replace(config, distributed=distributed)))
     assert isinstance(found, Sampled)
     if jax.config.read("jax_enable_x64"):
         wide = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, np.float64), found.abstract_params)

@@ -23,7 +23,9 @@ WAYS = {
     "batches": {"sampling": IN_BATCHES},
     "layerwise": {"sampling": IN_BATCHES | {"evaluation": "layerwise"}},
 }
-CASES = [(model, way) for model in names() for way in ("full", "batches")] + [("han", "layerwise")]
+IN_DEFAULT_SUITE = [("rgcn", "full"), ("rgcn", "batches"), ("rgat", "batches"), ("han", "full"), ("han", "batches")]
+ALL = [(model, way) for model in names() for way in ("full", "batches")] + [("han", "layerwise")]
+CASES = [case if case in IN_DEFAULT_SUITE else pytest.param(*case, marks=pytest.mark.slow) for case in ALL]
 
 
 def assert_same(first: jhgnn.Run, second: jhgnn.Run) -> None:
@@ -39,7 +41,9 @@ def test_every_model_learns_the_same_with_empty_types(model, way):
     assert first.predict().tobytes() == second.predict().tobytes()
 
 
-@pytest.mark.parametrize(("model", "way"), [("rgcn", {}), ("rgat", {"sampling": IN_BATCHES})])
+@pytest.mark.parametrize(
+    ("model", "way"), [("rgcn", {}), pytest.param("rgat", {"sampling": IN_BATCHES}, marks=pytest.mark.slow)]
+)
 def test_links_are_learnt_the_same_with_empty_types(model, way):
     graph = academic()
     task = {"name": "link_prediction", "relations": ["writes"], "negatives": 4}
@@ -59,7 +63,9 @@ def losing() -> jhgnn.HeteroGraph:
 
 
 @pytest.mark.parametrize("model", ["rgcn", pytest.param("rgat", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("way", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "way", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
+)
 def test_a_relation_whose_edges_are_all_held_out_is_survived(model, way):
     task = {"name": "link_prediction", "negatives": 4}
     run = small(losing(), model=model, task=task, layers=2, epochs=1, reverse_relations=True, **way)

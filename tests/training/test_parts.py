@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +18,15 @@ from jhgnn.config.recipe import override
 from jhgnn.distributed.methods.random_parts import random_assignment
 from jhgnn.distributed.writing import write_partition
 from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.graph.schema import Relation, Schema
 from jhgnn.nn.embeddings import tables_of
 from jhgnn.profiling.collectives import collectives
 from jhgnn.profiling.hlo import parse
+from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.prepare import execution_of
-from jhgnn.training.problem import pose
+from jhgnn.training.problem import pose, read_problem
 from jhgnn.training.sampled import Variant
 from tests.models.heterographs import academic
 from tests.runtime.test_processes import finish, start, start_two
@@ -97,11 +101,43 @@ def test_the_number_of_collectives_is_constant_and_their_bytes_are_those_of_the_
     assert found["all-to-all"].num_bytes == 4 * words
 
 
+def with_more_relations(graph: HeteroGraph) -> HeteroGraph:
+    """Each relation twice again, under other names."""
+    edges = dict(graph.edges)
+    for relation, own in graph.edges.items():
+        for number in range(2):
+            edges[Relation(relation.source, f"{relation.name}_{number}", relation.target)] = own
+    return dataclasses.replace(graph, schema=Schema(graph.schema.node_types, tuple(edges)), edges=edges)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+def test_more_relations_need_no_more_collectives(name):
+    few, many = (
+        execution(name, "owner", "random", 2, graph=graph) for graph in (academic(), with_more_relations(academic()))
+    )
+    assert len(many.spec.relations) == 3 * len(few.spec.relations)
+    counts = [
+        {kind: each.count for kind, each in collectives(parse(made.lower_update().compile().as_text())).items()}
+        for made in (few, many)
+    ]
+    assert counts[0] == counts[1] == {"all-reduce": 1, "all-to-all": 3}
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
         ({"distributed": {"strategy": "owner"}}, "give distributed.parts, or distributed.method"),
-        ({"distributed": {"method": "random"}}, "sampling.batch_size is 0"),
+        ({"distributed": {"method": "random"}}, "set distributed.strategy = 'owner', or sampling.batch_size"),
+        ({"distributed": {"read": "parts"}}, "reads the folder of distributed.parts, which is empty"),
+        (
+            {"distributed": {"read": "parts", "parts": "x"}, "sampling": {"batch_size": 8, "evaluation": "layerwise"}},
+            "has no rows of other parts",
+        ),
+        (
+            {"distributed": {"method": "random", "strategy": "owner"}, "training": {"rows": "needed"}},
+            "is for a graph on one device",
+        ),
         ({"distributed": {"method": "random", "parts": "x"}, "sampling": {"batch_size": 8}}, "not both"),
         (
             {"distributed": {"method": "random"}, "sampling": {"batch_size": 8}, "training": {"optimizer": "lamb"}},
@@ -142,6 +178,32 @@ def test_leapgnn_says_what_it_does_not_take():
         distributed = dataclasses.replace(config.distributed, strategy="leapgnn", method="random", devices=2)
         with pytest.raises(InputError, match=message):
             execution_of(pose(academic(), dataclasses.replace(config, distributed=distributed)))
+
+
+@pytest.mark.slow
+def test_a_process_that_reads_parts_alone_starts_and_trains_as_one_that_reads_all(tmp_path):
+    graph = academic()
+    write_partition(graph, random_assignment(graph, 2), tmp_path / "two")
+    config = recipe("rgcn", sampling={"batch_size": 16, "evaluation": "sampled"})
+    made = []
+    for read, problem_of in (("data", lambda config: pose(graph, config)), ("parts", read_problem)):
+        distributed = dataclasses.replace(
+            config.distributed, strategy="owner", parts=str(tmp_path / "two"), devices=2, read=read
+        )
+        made.append(execution_of(problem_of(dataclasses.replace(config, distributed=distributed))))
+    jax.tree.map(np.testing.assert_array_equal, *(each.layout.resident for each in made))
+    states, finals = [], []
+    for each in made:
+        programs = each.compile()
+        state = programs.initial_state(3)
+        states.append(programs.whole(state))
+        for batch, _ in zip(programs.feed(0).iterate(Cursor()), range(3), strict=False):
+            state, _ = programs.update(state, batch)
+        finals.append((programs.whole(state), programs.evaluate(state.params, ("val",), 0)))
+    expected = jax.tree.map(np.asarray, made[0].initial_state(3))
+    for state in states:
+        jax.tree.map(np.testing.assert_array_equal, state, expected)
+    jax.tree.map(np.testing.assert_array_equal, *finals)
 
 
 def agreement(*arguments: str) -> list[dict]:
@@ -186,6 +248,15 @@ def test_two_processes_train_on_parts_as_one_and_one_goes_on_from_them(tmp_path)
     for own, expected in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
         assert own["val_loss"] == pytest.approx(expected["val_loss"], abs=1e-5)
         assert own["step_loss"] == pytest.approx(expected["step_loss"], abs=1e-5)
+    # Each of two processes sees the topology and its own part, and no data.
+    alone = [tmp_path / f"alone{number}" for number in range(2)]
+    for number, folder in enumerate(alone):
+        shutil.copytree(parts, folder)
+        shutil.rmtree(folder / f"part{1 - number}")
+    own = [[f"--distributed.parts={folder}", "--distributed.read=parts"] for folder in alone]
+    finish(*start_two(tmp_path / "apart", *epochs, *both, "--sampling.evaluation=sampled", each=own))
+    for own_line, expected in zip(metrics(tmp_path / "apart"), metrics(tmp_path / "one"), strict=True):
+        assert own_line["step_loss"] == pytest.approx(expected["step_loss"], abs=1e-5)
     without = ["--distributed.parts=", "--distributed.strategy=data"]
     finish(start(tmp_path / "two", *epochs[:1], "--training.epochs=3", "--distributed.devices=1", "--resume", *without))
     finish(start(tmp_path / "one", *epochs[:1], "--training.epochs=3", "--distributed.devices=1", "--resume"))

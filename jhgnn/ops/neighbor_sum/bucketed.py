@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.bucketed_edges import backwards_of, forwards_of
+from jhgnn.ops.bucketed_edges import backwards_of, forwards_of, has_edges, turned_rows
 from jhgnn.ops.bucketed_rows import sum_rows
 from jhgnn.ops.neighbor_sum.edge_dot import edge_dot
 from jhgnn.ops.segment import coo_of
@@ -63,3 +64,39 @@ def _weighted_backward(residuals: tuple, cotangent: jax.Array) -> tuple[None, ja
 
 
 _weighted.defvjp(_weighted_forward, _weighted_backward)
+
+
+def sampled_neighbor_sum(table: NeighborTable, x: jax.Array, weights: jax.Array) -> jax.Array:
+    """See `jhgnn.ops.neighbor_sum.sampled`; backward, the entries are sorted by sender in the program."""
+    if not has_edges(table):
+        return jnp.zeros((table.num_targets, x.shape[1]), x.dtype)
+    return _of_table(table, x, weights)
+
+
+@jax.custom_vjp
+def _of_table(table: NeighborTable, x: jax.Array, weights: jax.Array) -> jax.Array:
+    accumulator, flat = jnp.promote_types(x.dtype, jnp.float32), weights.reshape(-1)
+    sums = sum_rows(
+        forwards_of(table),
+        lambda own: own.of_entries(flat).astype(accumulator)[..., None] * own.of_columns(x).astype(accumulator),
+    )
+    return sums.astype(x.dtype)
+
+
+def _of_table_forward(table: NeighborTable, x: jax.Array, weights: jax.Array) -> tuple[jax.Array, tuple]:
+    return _of_table(table, x, weights), (table, x, weights)
+
+
+def _of_table_backward(residuals: tuple, cotangent: jax.Array) -> tuple[None, jax.Array, jax.Array]:
+    table, x, weights = residuals
+    accumulator = jnp.promote_types(x.dtype, jnp.float32)
+    wide = cotangent.astype(accumulator)
+    rows, positions = turned_rows(table.senders, table.mask, table.num_sources)
+    by_sender = weights.reshape(-1).at[positions].get(mode="promise_in_bounds", unique_indices=True)
+    sums = sum_rows(rows, lambda own: own.of_entries(by_sender).astype(accumulator)[..., None] * own.of_columns(wide))
+    senders = x.at[table.senders].get(mode="promise_in_bounds").astype(accumulator)
+    of_weights = jnp.where(table.mask, jnp.sum(senders * wide[:, None], axis=-1), 0.0)
+    return None, sums.astype(x.dtype), of_weights.astype(weights.dtype)
+
+
+_of_table.defvjp(_of_table_forward, _of_table_backward)

@@ -21,7 +21,7 @@ from tests.distributed.graphs import sampled_from
 
 BASELINES = (heta_shares, hotness_alone, uniform_shares)
 SHARES = (0.2, 0.4, 0.6)
-"""Budgets over all bytes at which issue 23 asks for strictly more than Heta's shares."""
+"""Budgets over all bytes at which the knapsack has to save strictly more than Heta's shares."""
 COSTS = {False: 2e-10, True: 3.5e-10}
 """Seconds a byte of fixed rows and of learnable ones, as `WorkCosts` states them."""
 

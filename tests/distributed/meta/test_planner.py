@@ -28,7 +28,7 @@ from jhgnn.sampling.fan_out import fan_outs
 
 COSTS = WorkCosts()
 IMBALANCE = {2: 1.15, 3: 1.2, 6: 1.3}
-"""Shards -> the most that measured work may be over its mean: issue 23, the fifth of what it shows."""
+"""Shards -> the most that measured work may be over its mean."""
 
 
 @st.composite

@@ -1,0 +1,153 @@
+"""What a run measures, most valuable first, and how large it is on a device and in a rehearsal."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+EPOCH_CASES = (
+    *("han-dblp", "rgcn-dblp", "rgat-dblp"),
+    *("han-acm", "rgcn-acm", "rgat-acm"),
+    *("han-imdb", "rgcn-imdb", "rgat-imdb"),
+)
+"""The nine pairs of a model and a synthetic data set whose epochs are timed beside PyG's."""
+
+PROFILED = ("han-imdb", "rgcn-imdb", "rgat-imdb")
+"""The pairs that are profiled with hardware counters: those of the fewest kernels a step, since each is replayed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much is run.
+
+    Attributes:
+        scale: of the synthetic graphs whose epochs are timed.
+        mag_scale: of the synthetic graph of ogbn-mag's size.
+        op_scale: of the graphs of single ops.
+        copy_bytes: of the array whose copy is timed.
+        samples: timed samples of which the median is taken.
+        sample_s: a sample repeats what it times until it is as long as this.
+        batch_size, fan_out: of mini-batches; 0 and nothing: the recipes' own.
+        widths: (heads, width) of attention in the conformance checks.
+        few_graphs: conformance on the small graphs that find most, and not on the others.
+        together: processes that compile at the same time.
+        in_pairs: all other items start by twos as well, which is quicker and no way to measure.
+        epoch_cases: pairs of a model and a synthetic data set whose epochs are timed.
+        profiled: pairs that are profiled with hardware counters.
+        densities: how many of the sweep from which thresholds are derived, the highest ones.
+        minibatch_models: whose mini-batches are timed.
+        minibatch_ways: names of `bench.gpu.measure.minibatches.WAYS`.
+        warm_up, steps: of mini-batches, updates before those that are timed, and the most that are.
+        patience: what limits of time are multiplied by: a rehearsal may run on a busy machine.
+    """
+
+    scale: float
+    mag_scale: float
+    op_scale: float
+    copy_bytes: int
+    samples: int
+    sample_s: float
+    batch_size: int
+    fan_out: str
+    widths: tuple[tuple[int, int], ...]
+    few_graphs: bool
+    together: int
+    in_pairs: bool
+    epoch_cases: tuple[str, ...]
+    profiled: tuple[str, ...]
+    densities: int
+    minibatch_models: tuple[str, ...]
+    minibatch_ways: tuple[str, ...]
+    warm_up: int
+    steps: int
+    patience: float
+
+
+ON_DEVICE = Sizes(
+    scale=1.0,
+    mag_scale=0.1,
+    op_scale=1.0,
+    copy_bytes=2**30,
+    samples=9,
+    sample_s=0.02,
+    batch_size=0,
+    fan_out="",
+    widths=((8, 8), (1, 64), (3, 5), (17, 3)),
+    few_graphs=False,
+    together=3,
+    in_pairs=False,
+    epoch_cases=EPOCH_CASES,
+    profiled=PROFILED,
+    densities=6,
+    minibatch_models=("rgcn", "han", "rgat"),
+    minibatch_ways=("host", "device", "host, native", "device, native"),
+    warm_up=6,
+    steps=60,
+    patience=1.0,
+)
+IN_REHEARSAL = Sizes(
+    scale=0.01,
+    mag_scale=0.0005,
+    op_scale=0.0005,
+    copy_bytes=2**16,
+    samples=1,
+    sample_s=0.0,
+    batch_size=16,
+    fan_out="3,2",
+    widths=((3, 5),),
+    few_graphs=True,
+    together=2,
+    in_pairs=True,
+    epoch_cases=("han-dblp", "rgcn-imdb"),
+    profiled=("rgcn-imdb",),
+    densities=2,
+    minibatch_models=("rgcn",),
+    minibatch_ways=("host", "device, native"),
+    warm_up=1,
+    steps=1,
+    patience=8.0,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """One part of a run, measured by a process of its own.
+
+    Attributes:
+        name: as the results have it.
+        module: the module of `bench.gpu.measure` whose function `rows` yields what it measures.
+        limit_s: after which its process is ended; what it had told until then stays.
+        arguments: of `rows`.
+        built: whether it waits for the kernels to be built.
+    """
+
+    name: str
+    module: str
+    limit_s: float
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    built: bool = True
+
+
+def groups(sizes: Sizes) -> list[list[Item]]:
+    """All items; those of a group start together and take turns at the device, which pays where they compile long."""
+    epochs = [Item(f"epochs {case}", "epochs", 120.0, {"case": case}) for case in sizes.epoch_cases]
+    minibatches = [
+        Item(f"mini-batches {model}", "minibatches", 150.0, {"model": model}) for model in sizes.minibatch_models
+    ]
+    profiles = [[Item(f"counters {case}", "counters", 100.0, {"case": case})] for case in sizes.profiled]
+    found = [
+        [Item("copy", "copy_rate", 60.0, built=False)],
+        [Item("conformance", "conformance", 75.0, {"part": "first"})],
+        [Item("ops beyond the cache", "op_times", 90.0, {"names": ["mag_writes"]})],
+        *([epochs[i : i + sizes.together] for i in range(0, len(epochs), sizes.together)]),
+        [Item("sampling", "sampling_sides", 40.0)],
+        *([minibatches[i : i + sizes.together] for i in range(0, len(minibatches), sizes.together)]),
+        *profiles,
+        [Item("rows of tables", "table_rows", 30.0)],
+        [Item("ops in the cache", "op_times", 90.0, {"names": ["metapath", "star", "chain"]})],
+        [Item("ops by density", "op_times", 90.0, {"names": ["density"]})],
+        [Item("conformance of the rest", "conformance", 90.0, {"part": "rest"})],
+    ]
+    if not sizes.in_pairs:
+        return found
+    pairs = [found[i : i + 2] for i in range(1, len(found), 2)]
+    return [found[0], *([item for group in pair for item in group] for pair in pairs)]

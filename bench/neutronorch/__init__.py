@@ -1,0 +1,1 @@
+"""Hot vertices (`sampling.hot`) against plain sampling: rows, bytes, gradients, convergence and time."""

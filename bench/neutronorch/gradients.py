@@ -1,0 +1,140 @@
+"""How far gradients of sampled batches are from that over all neighbours: plain, exact, and literal.
+
+The gradient of a batch's mean loss without dropout, at the same weights: over all neighbours (the whole graph), and
+from several independent draws of the same targets. `cosine` and `norm` are means over draws of a single draw's gradient
+against the exact one. `bias` is the norm of (mean over all draws - exact) over the exact norm; a part of it is what is
+left of the noise after so many draws.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from bench.neutronorch.problems import sampled
+from bench.stepper import Stepper
+from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.sampling.compressed import with_edges
+from jhgnn.stores.device import DeviceRows
+from jhgnn.training.execution import as_host
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.problem import Problem
+from jhgnn.training.sampled import Sampled
+from jhgnn.training.sampled_step import Shard
+from jhgnn.training.state import TrainState
+from jhgnn.training.whole_graph import WholeGraph
+
+Vectors = dict[str, np.ndarray]
+
+
+def trained(execution: Sampled, steps: int) -> Any:
+    """Weights after some steps of plain sampling: at the first ones most gradients point the same way."""
+    stepper = Stepper.begin(execution.compile())
+    for _ in range(steps):
+        stepper.step()
+    stepper.close()
+    return jax.tree.map(np.asarray, as_host(stepper.state.params))
+
+
+def compare(problem: Problem, shares: list[float], *, batches: int, draws: int, warm_up: int) -> list[dict[str, Any]]:
+    """For plain sampling, and for each share the exact and the literal way: cosine, norm and bias by layer."""
+    plain = sampled(problem, 0.0)
+    params = trained(plain, warm_up)
+    own = plain.batches(0)
+    order = own.order(1)
+    targets = [own.batch(order, step) for step in range(min(batches, own.steps_per_epoch - 1))]
+    exact = _exact(problem, params, targets)
+    cases = [(plain, 0.0, "plain")]
+    cases += [
+        (sampled(problem, share, literal=way == "literal"), share, way)
+        for share in shares
+        for way in ("exact", "literal")
+    ]
+    return [
+        {"way": way, "share": share} | _figures(_draws(execution, params, targets, draws), exact)
+        for execution, share, way in cases
+    ]
+
+
+def _exact(problem: Problem, params: Any, targets: list[np.ndarray]) -> list[Vectors]:
+    """Over the whole graph, of each batch."""
+    sampling = dataclasses.replace(problem.config.sampling, batch_size=0)
+    whole = execution_of(dataclasses.replace(problem, config=dataclasses.replace(problem.config, sampling=sampling)))
+    assert isinstance(whole, WholeGraph)
+    labels = jnp.asarray(whole.task.resident())
+
+    @jax.jit
+    def gradient(params: Any, inputs: Any, ids: Any) -> Any:
+        def loss(params: Any) -> Any:
+            model: Any = nnx.merge(whole.structure, params)
+            rows = model.encode(inputs)
+            zero = jnp.zeros((), jnp.uint32)
+            (name,) = whole.task.targets
+            return whole.task.loss(model, [inputs.rows_of(rows[name], ids)], labels, ids, zero, zero).loss
+
+        return jax.grad(loss)(params)
+
+    return [_by_layer(gradient(params, whole.inputs, own)) for own in targets]
+
+
+def _draws(execution: Sampled, params: Any, targets: list[np.ndarray], draws: int) -> list[list[Vectors]]:
+    """Of each batch, from several draws."""
+    sampling, layout = execution.sampling, execution.layout
+    resident = jax.tree.map(jnp.asarray, layout.resident)
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def gradient(params: Any, shard: Shard, bucket: int) -> Any:
+        program = execution.update_program(bucket, num_devices=1)
+        inputs = program.reader.inputs(resident, shard)
+        zero = jnp.zeros((), jnp.uint32)
+        state = TrainState(zero, zero, params, ())
+        tables = DeviceRows(tables_of(params))
+        rows = {name: tables.gather(name, ids) for name, ids in program.reader.touched(params, inputs).items()}
+
+        def loss(dense: Any) -> Any:
+            return program.loss(with_tables(dense, rows), state, inputs, resident, shard, dropout=False).loss
+
+        return jax.grad(loss)(params)
+
+    found = []
+    for number, ids in enumerate(targets):
+        own = []
+        for draw in range(draws):
+            step = 10_000 + number * draws + draw
+            seeds = execution.seeds_of(ids, 0, step)
+            blocks, bucket = layout.sampler.sample(seeds, 0, step, layout.buckets)
+            features = {} if sampling.features_on_device[0] else execution.features_of(blocks)
+            blocks = with_edges(blocks) if sampling.compressed else blocks
+            own.append(_by_layer(gradient(params, Shard(ids, blocks, features), layout.first(bucket))))
+        found.append(own)
+    return found
+
+
+def _by_layer(gradients: Any) -> Vectors:
+    """All dense weights, and those of the first layer alone, as vectors."""
+    dense = with_tables(gradients, {})
+    first = dense["layers"][0]
+
+    def vector(tree: Any) -> np.ndarray:
+        return np.concatenate([np.asarray(leaf, np.float64).reshape(-1) for leaf in jax.tree.leaves(tree)])
+
+    return {"first_layer": vector(first), "all": vector(dense)}
+
+
+def _figures(draws: list[list[Vectors]], exact: list[Vectors]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in exact[0]:
+        cosines, norms, biases = [], [], []
+        for own, whole in zip(draws, exact, strict=True):
+            target = whole[part]
+            length = np.linalg.norm(target)
+            for each in own:
+                cosines.append(float(each[part] @ target / (np.linalg.norm(each[part]) * length)))
+                norms.append(float(np.linalg.norm(each[part]) / length))
+            biases.append(float(np.linalg.norm(np.mean([each[part] for each in own], axis=0) - target) / length))
+        found[part] = {"cosine": np.mean(cosines), "norm": np.mean(norms), "bias": np.mean(biases)}
+    return found

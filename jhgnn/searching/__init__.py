@@ -1,0 +1,1 @@
+"""Settings chosen by validation scores: spaces of recipe fields, and studies that try them."""

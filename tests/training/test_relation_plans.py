@@ -1,0 +1,126 @@
+"""Relations first by a plan of the meta-partitioner, and batches that are too large for their buffers."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from jhgnn.distributed.meta.plan import TRAFFIC, MetaPlan, Piece, write_plan
+from jhgnn.distributed.meta.tree import tree_of_schema
+from jhgnn.errors import InputError
+from jhgnn.sampling.capacities import presampled
+from jhgnn.sampling.epoch import Cursor
+from jhgnn.training import raf
+from jhgnn.training.mesh import local
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.problem import pose
+from tests.models.heterographs import academic
+from tests.training.minibatches import recipe
+
+BATCH = 8
+
+
+def execution(*, shards: int = 0, plan: str = "", **changes):
+    """An execution on this process's two devices."""
+    config = recipe("rgcn", **changes)
+    distributed = dataclasses.replace(
+        config.distributed, strategy="raf", relation_shards=shards, plan=str(plan), devices=2
+    )
+    return execution_of(pose(academic(), dataclasses.replace(config, distributed=distributed)))
+
+
+TREE = tree_of_schema(academic().schema, "paper", 2)
+BRANCHES = {TREE.nodes[number].name: number for number in TREE.children(0)}
+WRITES, COVERS = "author:writes:paper", "subject:covers:paper"
+
+
+def plan_of(path, *shards, tree=TREE):
+    """Writes a plan with these pieces a shard: names of branches, or pieces themselves."""
+    pieces = tuple(
+        tuple(each if isinstance(each, Piece) else Piece(BRANCHES[each], 0, BATCH) for each in own) for own in shards
+    )
+    sent = {kind: np.zeros(len(shards)) for kind in TRAFFIC}
+    write_plan(MetaPlan(tree, BATCH, pieces, {}, np.zeros((len(shards), 3)), sent, 0.0), path)
+    return path
+
+
+@pytest.mark.parametrize("shards", [((WRITES, "self"), (COVERS,)), ((COVERS,), ("self", WRITES))])
+def test_shards_are_those_of_the_plan(shards, tmp_path):
+    found = execution(plan=plan_of(tmp_path / "plan.json", *shards)).shards
+    assert [shard.own.names for shard in found] == [tuple(name for name in own if name != "self") for own in shards]
+    assert [shard.own.own_row for shard in found] == ["self" in own for own in shards]
+
+
+def pieces_below(name: str) -> tuple[Piece, ...]:
+    """A branch cut one level deeper."""
+    node = BRANCHES[name]
+    return (Piece(node, 0, BATCH, whole=False), *(Piece(child, 0, BATCH) for child in TREE.children(node)))
+
+
+HALVES = tuple(Piece(BRANCHES[WRITES], low, low + BATCH // 2) for low in (0, BATCH // 2))
+REFUSED = {
+    "targets divided": (((HALVES[0], COVERS), (HALVES[1], "self")), {}, rf"divides the targets of '.*{WRITES}'"),
+    "a branch cut": (((*pieces_below(WRITES), "self"), (COVERS,)), {}, rf"cuts below a branch, at '.*{WRITES}"),
+    "another number": (
+        ((WRITES, "self"), (COVERS,)),
+        {"shards": 3},
+        r"relation_shards = 3, but distributed\.plan has 2",
+    ),
+    "a shard without relations": (((WRITES, COVERS), ("self",)), {}, r"a shard without relations into the targets"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_plans_that_training_does_not_run_are_one_line(case, tmp_path):
+    shards, changes, message = REFUSED[case]
+    with pytest.raises(InputError) as caught:
+        execution(plan=plan_of(tmp_path / "plan.json", *shards), **changes)
+    assert re.search(message, str(caught.value))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plan_of_another_graph_is_refused(tmp_path):
+    graph = academic().with_reverse_relations()
+    tree = tree_of_schema(graph.schema, "author", 2)
+    whole = tuple(Piece(child, 0, BATCH) for child in tree.children(0))
+    path = plan_of(tmp_path / "plan.json", whole[:1], whole[1:], tree=tree)
+    with pytest.raises(InputError, match=r"is of other branches than this recipe's: .*; need author:writes:paper"):
+        execution(plan=path)
+
+
+def test_without_plan_or_file_it_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"no plan is there"):
+        execution(plan=tmp_path / "none.json")
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_too_large_runs_again_and_changes_nothing(monkeypatch):
+    """With a first bucket that holds next to nothing: every batch overflows, and the parameters are the same."""
+    plain = trained(execution(shards=2))
+
+    def tiny_first(*arguments, **named):
+        buckets = presampled(*arguments, **named)
+        first = buckets.capacities[0]
+        small = tuple(
+            dataclasses.replace(counts, items=tuple((name, min(count, first[0].as_dict().get(name, 0) + 1))
+                                                    for name, count in counts.items))
+            for counts in first
+        )  # fmt: skip
+        return dataclasses.replace(buckets, capacities=(small, *buckets.capacities))
+
+    monkeypatch.setattr(raf, "presampled", tiny_first)
+    again = trained(execution(shards=2))
+    assert (plain[1], again[1]) == (0, 3)
+    for expected, found in zip(jax.tree.leaves(plain[0]), jax.tree.leaves(again[0]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def trained(execution):
+    """Parameters after three updates, and how many of them ran in a larger bucket."""
+    programs = execution.compile()
+    state = programs.place(execution.initial_state(1))
+    for batch, _ in zip(programs.feed(0).iterate(Cursor()), range(3), strict=False):
+        state, _ = programs.update(state, batch)
+    return jax.tree.map(lambda leaf: np.asarray(local(leaf)), state.params), programs.overflows
