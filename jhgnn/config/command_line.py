@@ -63,7 +63,7 @@ class OneLineParser(argparse.ArgumentParser):
         """Raises the message as an InputError, with the nearest option where one was misspelt."""
         prefix = "unrecognized arguments: "
         if message.startswith(prefix):
-            wrong = message.removeprefix(prefix).split()[0].partition("=")[0]
+            wrong = (message.removeprefix(prefix).split() or ["''"])[0].partition("=")[0]
             options = [option for action in self._actions for option in action.option_strings]
             raise InputError(f"command line: unknown option {wrong}{nearest(wrong, options)}; see --help")
         raise InputError(f"command line: {message}")

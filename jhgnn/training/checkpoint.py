@@ -230,7 +230,11 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
 def _metadata(path: Path) -> Any:
     try:
         with quiet_threads("absl"):
-            return ocp.checkpointables_metadata(path).custom_metadata
+            found = ocp.checkpointables_metadata(path).custom_metadata
+        if not isinstance(found, dict) or not {"progress", "shapes"} <= found.keys():
+            # Its digests fit, so it was there; Orbax takes a file that it cannot read for one that holds nothing.
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return found
     except Exception as error:
         reason = cause(error)
         if reason is None:
