@@ -421,7 +421,9 @@ def test_callbacks_are_told_of_each_epoch_and_may_end_the_training():
     assert run.best_epoch == max(result.epoch for result in seen if result.is_best)
 
 
-@pytest.mark.parametrize("sampling", [{}, {"sampling": IN_BATCHES}], ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
+)
 def test_a_model_of_ones_own_trains_and_learns_its_own_parameters(sampling, tmp_path):
     graph = academic()
     run = small(graph, model=Gated, folder=tmp_path / "run", **sampling)

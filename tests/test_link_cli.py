@@ -131,6 +131,7 @@ def test_early_stopping_by_auc_and_the_baseline_without_a_graph(tmp_path, graph_
     assert found["val_auc"] == pytest.approx(best["val_auc"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_names_step_stage_and_tensor_and_keeps_the_state_before(tmp_path, graph_path, capsys):
     run = tmp_path / "run"
     assert main(arguments(graph_path, run, "--training.epochs", "4", "--training.learning_rate", "1e30")) == 1

@@ -72,6 +72,7 @@ def test_some_nodes_of_the_graph_that_was_trained_on(run, tmp_path):
         assert float(row["probability"]) == pytest.approx(float(own["probability"]), abs=2e-6)
 
 
+@pytest.mark.slow
 def test_tables_that_have_grown_keep_the_categories_of_training(tmp_path):
     """A new category and another mean age change nothing of what the old values become."""
     schema = """

@@ -49,6 +49,7 @@ def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[argparse.Name
     return parser.parse_args(["--resume", "--gpus", "h100", "b200", "--output", str(output)]), asked
 
 
+@pytest.mark.slow
 def test_rows_of_the_same_sources_stay_and_others_are_made_again(
     lane: tuple[argparse.Namespace, list[tuple]],
 ) -> None:

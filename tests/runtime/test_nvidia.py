@@ -72,12 +72,13 @@ def test_nothing_is_said_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
     assert nvidia.unused_gpu() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvidia.has_gpu(), reason="an NVIDIA GPU is here")
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
         ("cuda", "NVIDIA's driver is not installed"),
-        pytest.param("nonsense", "leave JAX_PLATFORMS out", marks=pytest.mark.slow),
+        ("nonsense", "leave JAX_PLATFORMS out"),
     ],
 )
 def test_a_command_says_in_a_line_why_a_platform_cannot_be_had(tmp_path: Path, asked: str, line: str) -> None:

@@ -43,6 +43,7 @@ def tried(recipe, tmp_path_factory):
     return Study(folder, recipe, parse_space(SPACE, recipe))
 
 
+@pytest.mark.slow
 def test_a_study_is_continued_and_counts_all_its_trials(tried):
     assert [each.number for each in tried.trials] == list(range(6))
     assert tried.figure == "loss"  # the recipe's monitor
@@ -55,6 +56,7 @@ def test_a_study_is_continued_and_counts_all_its_trials(tried):
     assert tried.best == min(done, key=lambda each: (each.value, each.number))
 
 
+@pytest.mark.slow
 def test_a_trial_scores_what_training_validates(tried):
     """The value is that of a run with the settings, and test scores appear nowhere."""
     run = jhgnn.fit(academic(), recipe=tried.config_of(tried.best), progress=False)
@@ -62,6 +64,7 @@ def test_a_trial_scores_what_training_validates(tried):
     assert not [name for name in dataclasses.asdict(tried.best) if "test" in name]
 
 
+@pytest.mark.slow
 def test_a_search_of_another_recipe_or_space_is_refused(tried, recipe):
     with pytest.raises(InputError, match=r"holds a search of another space; name another folder with --out"):
         Study(tried.folder, recipe, parse_space(SPACE[:1], recipe))
@@ -76,6 +79,7 @@ def test_a_search_of_another_recipe_or_space_is_refused(tried, recipe):
     known.write_text(kept)
 
 
+@pytest.mark.slow
 def test_the_plot_shows_every_trial_that_was_trained(tried):
     panels = plot(tried).axes
     assert [panel.get_title() for panel in panels] == ["in order of trials", *(text.split("=")[0] for text in SPACE)]
