@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = sum(len(count.failures) for count in counts)
     print(f"{points_} points and {kills} kills, {wrong} wrong")
     if options.json:
-        Path(options.json).write_text(json.dumps([dataclasses.asdict(count) for count in counts], indent=1))
+        Path(options.json).write_text(json.dumps([vars(count) for count in counts], indent=1))
     return 1 if wrong else 0
 
 
