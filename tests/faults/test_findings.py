@@ -138,18 +138,29 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def hear_signals() -> None:
+    """A shell's background jobs, such as these tests may be, ignore Ctrl-C, and so do the commands they start."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("moment", ["run folder", "compiling"])
 def test_a_signal_before_the_first_step_ends_the_command_at_once(number, moment, tmp_path, academic_path):
     run = tmp_path / "run"
     command = [sys.executable, "-c", COMPILES_LONG, *train_arguments(academic_path, run)]
-    process = subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for_line(process, moment)
-    time.sleep(0.5)
-    send(process, number)
-    sent = time.monotonic()
-    code, _, stderr = finish(process)
+    process = subprocess.Popen(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_signals
+    )
+    try:
+        wait_for_line(process, moment)
+        time.sleep(0.5)
+        send(process, number)
+        sent = time.monotonic()
+        code, _, stderr = finish(process)
+    finally:
+        process.kill()  # else it compiles for many minutes more
     assert time.monotonic() - sent < 5
     assert code == 128 + number
     last = stderr.strip().splitlines()[-1]
