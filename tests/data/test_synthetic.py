@@ -145,6 +145,7 @@ def test_mag_cites_is_one_undirected_relation_without_loops() -> None:
     assert (edge_set.senders != edge_set.receivers).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_full_mag_has_ogbn_mag_counts() -> None:
     graph = generate("mag")

@@ -160,6 +160,7 @@ def test_metis_that_is_not_installed(saved, capsys, monkeypatch):
     assert "error: --method metis needs pymetis" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["metis", "metapath"])
 def test_a_graph_of_mags_size_fits_in_10_minutes_and_12_gib(tmp_path, method):

@@ -193,6 +193,7 @@ def test_mag_keeps_more_than_heta():
     check_mag(0.03, 32, 60)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_full_size_mag_keeps_more_than_heta():
     check_mag(1.0, 1024, 120)
