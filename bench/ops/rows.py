@@ -53,8 +53,14 @@ def aggregation(op: str, graphs: list[SemanticGraph], backward: bool) -> dict[st
 
 
 def _over_graphs(op: str, implementation: str, backward: bool) -> Callable[..., Any]:
-    def one(graph: SemanticGraph, arrays: tuple[jax.Array, ...]) -> Any:
-        z, src, dst, cotangent = arrays
+    one = call_of(op, implementation, backward)
+    return lambda graphs, arrays: [one(graph, *own) for graph, own in zip(graphs, arrays, strict=True)]
+
+
+def call_of(op: str, implementation: str, backward: bool) -> Callable[..., Any]:
+    """The op on a graph, from (graph, z, src, dst, cotangent); with its gradients if `backward`."""
+
+    def run(graph: Any, z: jax.Array, src: jax.Array, dst: jax.Array, cotangent: jax.Array) -> Any:
         if op == "neighbor_attention":
             function: Callable[..., jax.Array] = lambda *primals: neighbor_attention(  # noqa: E731
                 graph, *primals, implementation=implementation
@@ -68,7 +74,7 @@ def _over_graphs(op: str, implementation: str, backward: bool) -> Callable[..., 
         out, vjp = jax.vjp(function, *primals)
         return out, vjp(cotangent)
 
-    return lambda graphs, arrays: [one(*pair) for pair in zip(graphs, arrays, strict=True)]
+    return run
 
 
 def aggregation_rows(

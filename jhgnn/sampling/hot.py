@@ -64,6 +64,11 @@ class HotVertices:
     relations: tuple[HotRelation, ...]
     num_nodes: Mapping[str, int]
 
+    def describe(self) -> str:
+        """How many vertices and means there are, for a person."""
+        vertices = ", ".join(f"{len(ids):,} {name}" for name, ids in self.ids.items())
+        return f"{vertices}; {self.num_rows:,} means over all neighbours"
+
     @property
     def num_rows(self) -> int:
         """Means that are kept."""

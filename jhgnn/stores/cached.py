@@ -46,9 +46,15 @@ class CachedRows(HostRows):
         """Of the rows in the fast tier."""
         return sum(rows.nbytes for rows in self._fast.values())
 
-    def count(self, node_type: str) -> int:
-        """Rows of a type that may be kept, kept or not."""
-        return len(self._slots[node_type])
+    def describe(self) -> str:
+        """What is kept, for a person."""
+        kept = ", ".join(f"{self.num_cached(name):,} of {len(self._slots[name]):,} {name}" for name in self.hits)
+        return f"{self.cached_bytes / 2**20:.1f} MiB hold the rows of {kept}"
+
+    def facts(self) -> dict[str, Any]:
+        """Bytes of the fast tier, and by type the share of the rows gathered so far that it had."""
+        rate = {name: self.hits[name] / max(1, self.hits[name] + self.misses[name]) for name in self.hits}
+        return {"bytes": self.cached_bytes, "hit_rate": rate}
 
     def num_cached(self, node_type: str) -> int:
         """Rows of a type in the fast tier."""

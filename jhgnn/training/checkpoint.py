@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -215,26 +216,25 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
     else:
         on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
-    try:
-        with quiet_threads("absl"):
-            return ocp.load_checkpointables(path, abstract)
-    except Exception as error:
-        reason = cause(error)
-        if reason is None:
-            raise
-        raise StorageError(
-            f"checkpoint {path}: cannot read it: {reason}; nothing in {path.parent} was changed: try again once it can"
-        ) from error
+    with _reading(path):
+        return ocp.load_checkpointables(path, abstract)
 
 
 def _metadata(path: Path) -> Any:
-    try:
-        with quiet_threads("absl"):
-            found = ocp.checkpointables_metadata(path).custom_metadata
+    with _reading(path):
+        found = ocp.checkpointables_metadata(path).custom_metadata
         if not isinstance(found, dict) or not {"progress", "shapes"} <= found.keys():
             # Its digests fit, so it was there; Orbax takes a file that it cannot read for one that holds nothing.
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return found
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Orbax reads a checkpoint inside; what the disk does not give is a StorageError."""
+    try:
+        with quiet_threads("absl"):
+            yield
     except Exception as error:
         reason = cause(error)
         if reason is None:

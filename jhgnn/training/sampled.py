@@ -12,7 +12,6 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from jhgnn.config import Config
-from jhgnn.distributed.cache.visits import epoch_accesses
 from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
@@ -213,23 +212,19 @@ class Sampled(Execution):
         side, features = self.sampling.side, self.sampling.features_on_device
         where = "on the device" if features[0] else "on the host"
         lines = [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
-        if isinstance(store := self.features, CachedRows):
-            kept = ", ".join(f"{store.num_cached(name):,} of {store.count(name):,} {name}" for name in store.hits)
-            lines.append(f"feature cache: {store.cached_bytes / 2**20:.1f} MiB hold the rows of {kept}")
+        if isinstance(self.features, CachedRows):
+            lines.append(f"feature cache: {self.features.describe()}")
         if self.parts is not None:
             method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
             lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
         if self.sampling.hot is not None:
-            vertices = ", ".join(f"{len(ids):,} {name}" for name, ids in self.sampling.hot.ids.items())
-            means = self.sampling.hot.num_rows
-            lines.append(f"hot vertices: {vertices}; {means:,} means over all neighbours, in {self.hot_s:.1f} s")
+            lines.append(f"hot vertices: {self.sampling.hot.describe()}, in {self.hot_s:.1f} s")
         return lines
 
     def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {}
-        if isinstance(store := self.features, CachedRows):
-            rate = {name: store.hits[name] / max(1, store.hits[name] + store.misses[name]) for name in store.hits}
-            facts["feature_cache"] = {"bytes": store.cached_bytes, "hit_rate": rate}
+        if isinstance(self.features, CachedRows):
+            facts["feature_cache"] = self.features.facts()
         if (hot := self.sampling.hot) is not None:
             facts |= {
                 "hot_vertices": sum(map(len, hot.ids.values())),
@@ -242,26 +237,15 @@ class Sampled(Execution):
     @functools.cached_property
     def features(self) -> HostRows:
         """Rows of fixed features that the host gathers, with a fast tier of those read most where the recipe asks."""
-        sampling, settings = self.sampling, self.config.sampling
-        if not settings.cache:
-            return sampling.features
+        if not self.config.sampling.cache:
+            return self.sampling.features
         seed = self.config.run.seed
-        batches = self.batches(seed)
-        sampler = HostSampler(sampling.sampled, sampling.plan, settings.threads)
-        accesses: Iterator[Mapping[str, np.ndarray]] = epoch_accesses(
-            sampler, batches, seed, 0, seeds_of=lambda ids, step: self.seeds_of(ids, seed, step)
+        return cached_features(
+            self.sampling,
+            self.config.sampling,
+            self.batches(seed),
+            seeds_of=lambda ids, step: self.seeds_of(ids, seed, step),
         )
-        if sampling.offsets:
-            accesses = (
-                {
-                    name: own[own >= 0]
-                    for name in sampling.features.node_types
-                    if name != ERASED
-                    for own in [ids_of_type(nodes, name, sampling.offsets)]
-                }
-                for nodes in accesses
-            )
-        return cached_features(sampling.features, settings.cache, accesses, settings.cache_steps)
 
     def semantic_edges(self) -> Mapping[str, int]:
         edges = self.plain.sampled.edges

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import jhgnn
+from jhgnn.config import Config
+from jhgnn.config.recipe import override
 from jhgnn.data import load
 from jhgnn.errors import InputError
-from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.host import HostRows
-from jhgnn.training.feature_cache import cached_features
+from jhgnn.training.feature_cache import kept_rows
+from jhgnn.training.prepare import execution_of
+from jhgnn.training.problem import pose
 from tests.models.heterographs import academic
 from tests.test_fit import IN_BATCHES, bits, small
 
@@ -45,15 +48,21 @@ def test_parameters_are_the_same_bit_for_bit(model, saved):
 def test_the_rows_kept_are_those_read_most_for_their_bytes(saved):
     features = HostRows({"paper": load("jhgnn", saved, progress=False).features["paper"]})
     table = features.tables["paper"]
-    row_bytes = table.nbytes // len(table)
-    accesses = [{"paper": np.array([1, 3, 5])}, {"paper": np.array([3, 5])}, {"paper": np.array([5, 7])}]
-    kept = cached_features(features, 2 * row_bytes, accesses, steps=0)
+    visits = {"paper": np.bincount([1, 3, 5, 3, 5, 5, 7], minlength=len(table))}
+    kept = kept_rows(features, features.tables, visits, 2 * table.nbytes // len(table))
     kept.gather("paper", np.array([5, 3, 1, 7], np.int32))
     assert (kept.hits["paper"], kept.misses["paper"]) == (2, 2)
-    first = cached_features(features, row_bytes, accesses, steps=1)
-    first.gather("paper", np.array([1], np.int32))
-    assert first.hits["paper"] == 1
-    assert isinstance(first, CachedRows)
+    assert kept.facts() == {"bytes": 2 * table.nbytes // len(table), "hit_rate": {"paper": 0.5}}
+
+
+def test_rows_are_counted_over_the_steps_that_are_asked_for(saved):
+    """With room for all, the rows kept are those that the steps read: more in two steps than in one."""
+    graph, kept = load("jhgnn", saved, progress=False), {}
+    for steps in (0, 1, 2):
+        sampling = IN_BATCHES | {"cache": "1GiB", "cache_steps": steps}
+        config = override(Config(), {"model": {"name": "rgcn", "layers": 1}, "sampling": sampling}, where="test")
+        kept[steps] = execution_of(pose(graph, config)).features.num_cached("paper")
+    assert 0 < kept[1] < kept[2] <= kept[0] <= graph.num_nodes["paper"]
 
 
 @pytest.mark.parametrize(

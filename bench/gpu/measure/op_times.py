@@ -15,10 +15,9 @@ from bench.gpu.measure.torch_process import TorchProcess
 from bench.gpu.measure.worker import Run
 from bench.ops.bound import gathers, moved_bytes
 from bench.ops.cases import DENSITIES, HEADS, WIDTH, chain, mag_relation, of_density, star
+from bench.ops.rows import call_of
 from bench.ops.thresholds import SWEEP
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.neighbor_attention import neighbor_attention
-from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.ops.registry import OPS
 from jhgnn.runtime.platform import target_platform
 
@@ -92,7 +91,7 @@ def _ours(graph: SemanticGraph, op: str, backward: bool, run: Run) -> Iterator[d
             continue
         try:
             placed = graph.place(OPS[op].views(name))
-            lowered = jax.jit(_call(op, name, backward)).lower(placed, z, src, dst, cotangent)
+            lowered = jax.jit(call_of(op, name, backward)).lower(placed, z, src, dst, cotangent)
             program = lowered.compile()
             found = timed(lambda program=program, placed=placed: program(placed, z, src, dst, cotangent), run.sizes)  # type: ignore[misc]
         except Exception as error:  # one implementation that fails leaves the others to be measured
@@ -102,26 +101,6 @@ def _ours(graph: SemanticGraph, op: str, backward: bool, run: Run) -> Iterator[d
         memory = program.memory_analysis()
         temporaries = None if memory is None else int(memory.temp_size_in_bytes)
         yield {"implementation": name, "temp_bytes": temporaries} | found
-
-
-def _call(op: str, implementation: str, backward: bool) -> Callable[..., Any]:
-    """The op on a graph; with its gradients if `backward`."""
-
-    def run(graph: Any, z: jax.Array, src: jax.Array, dst: jax.Array, cotangent: jax.Array) -> Any:
-        if op == "neighbor_attention":
-            function: Callable[..., jax.Array] = lambda *primals: neighbor_attention(  # noqa: E731
-                graph, *primals, implementation=implementation
-            )
-            primals: tuple[jax.Array, ...] = (z, src, dst)
-        else:
-            function = lambda x: neighbor_mean(graph, x, implementation=implementation)  # noqa: E731
-            primals, cotangent = (z.reshape(len(z), -1),), cotangent.reshape(len(cotangent), -1)
-        if not backward:
-            return function(*primals)
-        out, vjp = jax.vjp(function, *primals)
-        return out, vjp(cotangent)
-
-    return run
 
 
 def _peers(torch: TorchProcess, folder: Path, op: str, backward: bool, run: Run) -> Iterator[dict[str, Any]]:
