@@ -119,7 +119,11 @@ def test_a_model_of_hopeless_size_is_refused_before_it_is_traced(setting, words,
 
 
 COMPILES_LONG = """
-import sys
+import signal, sys
+# A shell's background jobs, such as these tests may be, ignore Ctrl-C, and so do the commands they start. (A preexec_fn
+# would set it from outside, but forks, which JAX warns of.)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 from jhgnn.nn import recompute
 import jax, jax.numpy as jnp
 def long(lowered):  # XLA unrolls and compiles for minutes, in one call that never returns to Python
@@ -138,21 +142,13 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def hear_signals() -> None:
-    """A shell's background jobs, such as these tests may be, ignore Ctrl-C, and so do the commands they start."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("moment", ["run folder", "compiling"])
 def test_a_signal_before_the_first_step_ends_the_command_at_once(number, moment, tmp_path, academic_path):
     run = tmp_path / "run"
     command = [sys.executable, "-c", COMPILES_LONG, *train_arguments(academic_path, run)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_signals
-    )
+    process = subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         wait_for_line(process, moment)
         time.sleep(0.5)
