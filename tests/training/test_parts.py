@@ -214,8 +214,11 @@ def agreement(*arguments: str) -> list[dict]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+MODELS = ["rgcn", pytest.param("rgat", marks=pytest.mark.long), "han"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_on_2_4_and_8_devices_are_those_of_one_in_float64(name):
     strategies = "data,owner" if name == "han" else "data,owner,leapgnn"
     for found in agreement("64", name, strategies, "random", "2,4,8"):
@@ -225,7 +228,7 @@ def test_gradients_on_2_4_and_8_devices_are_those_of_one_in_float64(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rgcn", "rgat", "han"])
+@pytest.mark.parametrize("name", MODELS)
 def test_parameters_after_20_steps_are_those_of_one_device(name):
     strategies = "data,owner" if name == "han" else "data,owner,leapgnn"
     for found in agreement("32", name, strategies, "random", "2,4,8"):
