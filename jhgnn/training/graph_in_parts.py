@@ -30,14 +30,13 @@ from jhgnn.training.diagnosis import HINT
 from jhgnn.training.execution import Batch, Execution, Programs, num_bytes
 from jhgnn.training.loaded_feed import LoadedFeed
 from jhgnn.training.mesh import DATA, REPLICATED, SHARDED, DeviceMesh, Specs
-from jhgnn.training.micro_batches import Touched
 from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Choice, Problem, feature_widths, relations_of
 from jhgnn.training.programs import compile_lowered
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled_choices import host_features
 from jhgnn.training.state import Params, TrainState
-from jhgnn.training.update import Read, UpdateProgram, UpdateReport, over_devices, touched_rows
+from jhgnn.training.update import FullBatchReader, Read, UpdateProgram, UpdateReport, over_devices
 
 IMPLEMENTATION = "segment"
 """Of neighbor aggregation: the arrays of the others have shapes that depend on degrees, which differ by part."""
@@ -50,7 +49,7 @@ class Resident(NamedTuple):
     inputs: HaloInputs
 
 
-class HaloReader:
+class HaloReader(FullBatchReader):
     """A `Reader` of a device's share of a whole graph; a batch are its own examples, int32 `[n]`, -1 for none."""
 
     cut: ClassVar[bool] = True
@@ -70,22 +69,9 @@ class HaloReader:
     def read(self, params: Params, resident: Resident, batch: jax.Array) -> Read:
         return Read(resident.inputs, self.touched(params, resident.inputs), dict(tables_of(params)))
 
-    def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
-        """Those of own rows, which other devices have sent back already."""
-        return touched_rows(read, gradients)
-
     def pick(self, rows: Mapping[str, jax.Array], inputs: ModelInputs, task: Task, *about: Any) -> list[jax.Array]:
         assert isinstance(inputs, HaloInputs)
         return [inputs.rows_of(rows[name], name, cast(jax.Array, ids)) for name, ids in task.requests(*about)]
-
-    def overflowed(self, inputs: ModelInputs) -> jax.Array:
-        return jnp.zeros((), bool)
-
-    def examples(self, batch: jax.Array) -> jax.Array:
-        return batch
-
-    def parts(self, batch: jax.Array, count: int) -> tuple[Any, Any]:
-        raise NotImplementedError("a full batch is not cut")
 
 
 class GraphInParts(Execution):

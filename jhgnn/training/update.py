@@ -109,6 +109,23 @@ class Reader(Protocol):
         ...
 
 
+class FullBatchReader:
+    """What readers share of full batches share: a batch is its examples, int32 `[n]`, -1 for none."""
+
+    def give_back(self, params: Params, resident: Any, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
+        """Those of rows of the device itself; other devices have sent theirs back already, where rows are cut."""
+        return touched_rows(read, gradients)
+
+    def overflowed(self, inputs: ModelInputs) -> jax.Array:
+        return jnp.zeros((), bool)
+
+    def examples(self, batch: jax.Array) -> jax.Array:
+        return batch
+
+    def parts(self, batch: jax.Array, count: int) -> tuple[Any, Any]:
+        raise NotImplementedError("a full batch is not cut")
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateProgram:
     """The static side of an update.

@@ -29,7 +29,6 @@ from jhgnn.training.checks import takes_fields
 from jhgnn.training.diagnosis import explain_loss
 from jhgnn.training.execution import Batch, Execution, Feed, Programs, num_bytes
 from jhgnn.training.mesh import DeviceMesh
-from jhgnn.training.micro_batches import Touched
 from jhgnn.training.problem import (
     Choice,
     Problem,
@@ -42,7 +41,7 @@ from jhgnn.training.problem import (
 from jhgnn.training.programs import compile_lowered, lower_ahead
 from jhgnn.training.remat import check_supported
 from jhgnn.training.state import Params, TrainState
-from jhgnn.training.update import Read, UpdateProgram, UpdateReport, read_from_tables, touched_rows
+from jhgnn.training.update import FullBatchReader, Read, UpdateProgram, UpdateReport, read_from_tables
 
 NEEDED_BELOW = 0.8
 """Share of the whole graph's edges and rows below which `auto` trains on the receptive field."""
@@ -58,7 +57,7 @@ class Resident(NamedTuple):
     """`Task.resident`."""
 
 
-class WholeGraphReader:
+class WholeGraphReader(FullBatchReader):
     """A `Reader` of the whole graph or the training examples' receptive field; a batch is its examples, int32 `[n]`."""
 
     cut: ClassVar[bool] = False
@@ -87,18 +86,6 @@ class WholeGraphReader:
 
     def read(self, params: Params, resident: Resident, batch: jax.Array) -> Read:
         return read_from_tables(self, params, resident, batch)
-
-    def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
-        return touched_rows(read, gradients)
-
-    def overflowed(self, inputs: ModelInputs) -> jax.Array:
-        return jnp.zeros((), bool)
-
-    def examples(self, batch: jax.Array) -> jax.Array:
-        return batch
-
-    def parts(self, batch: jax.Array, count: int) -> tuple[Any, Any]:
-        raise NotImplementedError("a full batch is not cut")
 
 
 class WholeGraph(Execution):
