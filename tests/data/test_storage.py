@@ -1,5 +1,6 @@
 """Storage gives back exactly what was saved, maps it, and never leaves half a graph."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -119,6 +120,16 @@ def small() -> HeteroGraph:
     return HeteroGraph.from_arrays(
         num_nodes={"a": 2}, edges={("a", "r", "a"): (np.array([0]), np.array([1]))}, features={"a": np.eye(2)}
     )
+
+
+def test_labels_and_splits_of_a_replaced_graph_are_written_as_they_are_read(tmp_path):
+    ids = np.array([0, 1])
+    assert ids.dtype == np.int64
+    graph = dataclasses.replace(small(), target="a", labels=ids, num_classes=2, splits={"train": ids})
+    loaded = load_graph(save_graph(graph, tmp_path / "graph"))
+    assert (loaded.labels.dtype, loaded.splits["train"].dtype) == (np.int32, np.int32)
+    np.testing.assert_array_equal(loaded.labels, ids)
+    np.testing.assert_array_equal(loaded.splits["train"], ids)
 
 
 def test_arrays_are_mapped_and_read_only(tmp_path):
