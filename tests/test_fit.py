@@ -89,6 +89,7 @@ def test_a_graph_takes_the_settings_of_a_recipe_and_not_its_data(tmp_path):
         small(path, recipe=path)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_one_others():
     graph = academic()
     first, second, other = (small(graph, model="rgat", seed=seed) for seed in (5, 5, 6))
@@ -125,6 +126,7 @@ def test_the_command_trains_the_same_parameters(tmp_path, academic_path, samplin
 # Folders
 
 
+@pytest.mark.slow
 def test_the_folder_is_the_one_named_or_that_of_the_recipe(tmp_path):
     run = small(academic(), folder=tmp_path / "named", epochs=1)
     assert run.folder == tmp_path / "named"
@@ -363,6 +365,7 @@ def test_a_loss_of_ones_own_is_what_is_minimised():
     assert nothing.scores["test_loss"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_loss_is_recorded_and_found_again_by_name(tmp_path):
     graph = academic()
     run = small(graph, model="rgcn", loss=cross_entropy, folder=tmp_path / "run")

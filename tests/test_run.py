@@ -152,6 +152,7 @@ def test_ctrl_c_gives_the_run_as_it_is(kept, graph, tmp_path):
     assert "not ended" in repr(run)
 
 
+@pytest.mark.slow
 def test_links_are_predicted_with_ranks(graph):
     links = {"name": "link_prediction", "relations": ["writes", "covers"]}
     run = small(graph, model="rgcn", task=links, epochs=2)

@@ -73,6 +73,7 @@ def test_a_program_gives_what_the_run_predicts(model, sampling, tmp_path):
     assert schema["classes"] == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     run = small(academic(), model="rgcn", epochs=1)
     with pytest.raises(InputError, match="exists; name a folder that is not there yet"):

@@ -101,6 +101,7 @@ def test_nothing_beyond_the_receptive_field_is_read():
     assert "_execution" not in vars(predictor)
 
 
+@pytest.mark.slow
 def test_large_fields_are_computed_in_chunks(monkeypatch):
     graph = academic()
     run = small(graph, model="rgat", epochs=1)
@@ -230,6 +231,7 @@ def test_relations_and_types_that_another_graph_lacks_change_nothing_elsewhere(m
         np.testing.assert_allclose(found[0][10:], run.predict()[10:], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_reverse_relations_of_training_are_made_of_the_other_graph():
     graph = academic()
     edges = {r: (own.senders, own.receivers) for r, own in graph.edges.items() if r.name in ("writes", "covers")}

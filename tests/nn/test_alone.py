@@ -47,7 +47,8 @@ def cross_entropy(logits: jax.Array, graph: jhgnn.HeteroGraph) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits[ids], graph.labels[ids]).mean()
 
 
-@pytest.mark.parametrize("layer_class", [RGCNLayer, pytest.param(RGATLayer, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("layer_class", [RGCNLayer, RGATLayer])
 def test_a_layer_is_trained_in_a_loop_of_ones_own(layer_class, graph):
     relations = {str(relation): relation for relation in graph.schema.relations}
     widths = {"paper": 12, "author": 5, "subject": 6}

@@ -62,6 +62,7 @@ def test_an_impossible_budget_names_the_least(gat):
     assert "a full batch cannot be cut" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_programs_that_are_compiled_are_the_candidate_of_their_policy(compile_cache):
     execution = whole(academic(), configured(name="rgcn")).with_training(remat="full")
     found = {each.remat: each for each in candidates(execution)}

@@ -38,6 +38,7 @@ def check(profile):
     json.dumps(profile, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_batches_in_turn_are_host_time(tmp_path):
     profile = profiled(recipe(side="host", prefetch_threads=0), tmp_path / "p")
     check(profile)

@@ -38,7 +38,8 @@ HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 @pytest.mark.skipif(
     HUGE.is_file() and "[always]" in HUGE.read_text(), reason="all pages are huge: too few faults to count"
 )
-@pytest.mark.parametrize("switch", ["", pytest.param("0", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", ["", "0"])
 def test_most_steps_fault_no_memory_in(switch: str) -> None:
     environment = os.environ | {"JHGNN_KEEP_STEP_MEMORY": switch, "GLIBC_TUNABLES": "", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=120)

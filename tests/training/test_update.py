@@ -34,6 +34,7 @@ def test_two_devices_give_the_parameters_of_one_with_one_all_reduce(one_device):
     assert sum(" all-reduce(" in line or " all-reduce-start(" in line for line in hlo.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_device_sampler_gives_the_parameters_of_the_host_sampler(one_device):
     _, _, (expected, _) = one_device
     programs = compiled(academic(), recipe(sampling={"side": "device"}))
@@ -48,6 +49,7 @@ def test_the_last_batch_is_divided_by_its_own_targets_and_epochs_go_on(one_devic
     assert all(bool(report.finite) and not bool(report.overflowed) for report in reports)
 
 
+@pytest.mark.slow
 def test_a_batch_of_all_with_all_neighbours_is_the_full_batch_step():
     graph, config = academic(), recipe(sampling={"batch_size": 24, "fan_out": "all"})
     state, (report,) = steps(compiled(graph, config), 1)
