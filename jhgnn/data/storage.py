@@ -146,10 +146,11 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
             write(f"relation{number}_weights", edges.weights)
         if edges.times is not None:
             write(f"relation{number}_times", edges.times)
+    # In the types that they are read in, which those of a graph by `dataclasses.replace` need not have.
     if graph.labels is not None:
         write("labels", graph.labels.astype(np.uint8 if graph.multi_label else np.int32, copy=False))
     for split, ids in graph.splits.items():
-        write(f"split_{split}", ids.astype(np.int32, copy=False))  # as loaders read it, whoever replaced a graph's own
+        write(f"split_{split}", ids.astype(np.int32, copy=False))
     links = None
     if graph.links is not None:
         relations_of_links = [graph.schema.relations.index(relation) for relation in graph.links.relations]

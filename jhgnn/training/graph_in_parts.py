@@ -50,7 +50,7 @@ class Resident(NamedTuple):
 
 
 class HaloReader(FullBatchReader):
-    """A `Reader` of a device's share of a whole graph; a batch are its own examples, int32 `[n]`, -1 for none."""
+    """A `Reader` of a device's share of a whole graph; a batch is its own examples, int32 `[n]`, -1 for none."""
 
     cut: ClassVar[bool] = True
 

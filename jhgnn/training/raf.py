@@ -29,6 +29,7 @@ from jhgnn.training.raf_step import BranchReader, RelBatch, RelUpdateProgram, ab
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_feed import SampledFeed
+from jhgnn.training.sampled_layout import presampled_seeds
 from jhgnn.training.sampled_programs import SampledPrograms
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateReport
@@ -86,7 +87,7 @@ class RelationsFirst(Sampled):
             HostSampler(self.sampling.sampled, shard.plan, config.sampling.threads) for shard in self.shards
         )
         learnt = [
-            presampled(sampler, seed, self._presampled_seeds(), quantiles=(1.0,)).capacities for sampler in samplers
+            presampled(sampler, seed, presampled_seeds(self), quantiles=(1.0,)).capacities for sampler in samplers
         ]
         count = max(map(len, learnt))
         capacities = tuple(tuple(own[min(bucket, len(own) - 1)] for own in learnt) for bucket in range(count))

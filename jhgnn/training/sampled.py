@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,10 @@ from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
-from jhgnn.graph.sampled import FrozenCounts
-from jhgnn.nn.embeddings import tables_of
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
 from jhgnn.sampling.block_arrays import block_arrays
-from jhgnn.sampling.capacities import Buckets, presampled
-from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.epoch import EpochBatches
-from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan
 from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.device import DeviceRows
@@ -40,42 +35,12 @@ from jhgnn.training.programs import compile_lowered
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled_choices import plan_sampling
 from jhgnn.training.sampled_feed import BatchSource
+from jhgnn.training.sampled_layout import Layout, learn_layout
 from jhgnn.training.sampled_programs import SampledPrograms
 from jhgnn.training.sampled_rows import rows_of_samples
 from jhgnn.training.sampled_step import CutReader, EvaluationProgram, Resident, SampledReader, Shard, seeds_by_type
 from jhgnn.training.state import Params
 from jhgnn.training.update import UpdateProgram
-
-PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
-PRESAMPLED_BATCHES = 4  # at least, where shares have homes and requests are learnt as well
-
-
-class Variant(NamedTuple):
-    """What one program is compiled for: a bucket of slots, and the rows that a device may ask another one for."""
-
-    bucket: int
-    requests: FrozenCounts = FrozenCounts(())
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Layout:
-    """What programs are compiled for: capacities of one part of a batch, and what stays on the devices.
-
-    Attributes:
-        variants: one for each program; those of a bucket stand together, and the last of all holds any batch.
-    """
-
-    sampler: HostSampler
-    buckets: Buckets
-    resident: Resident
-    variants: tuple[Variant, ...]
-
-    def bucket(self, variant: int) -> int:
-        return self.variants[variant].bucket
-
-    def first(self, bucket: int) -> int:
-        """The first variant of a bucket."""
-        return next(index for index, each in enumerate(self.variants) if each.bucket == bucket)
 
 
 class Sampled(Execution):
@@ -165,10 +130,11 @@ class Sampled(Execution):
 
     def seeds_of(self, ids: np.ndarray, seed: int, step: int) -> dict[str, np.ndarray]:
         """The nodes from which some examples' neighbours are drawn, int32 by type, on the host."""
-        return seeds_by_type(self.task.requests(self._task_data, ids, np.uint32(seed), np.uint32(step)), self.sampling)
+        return seeds_by_type(self.task.requests(self.task_data, ids, np.uint32(seed), np.uint32(step)), self.sampling)
 
     @functools.cached_property
-    def _task_data(self) -> Any:
+    def task_data(self) -> Any:
+        """What the task keeps on the devices."""
         return self.task.resident()
 
     def evaluation_batches(self, split: str, seed: int) -> EpochBatches | None:
@@ -255,58 +221,8 @@ class Sampled(Execution):
 
     @functools.cached_property
     def layout(self) -> Layout:
-        """Capacities learnt by sampling some batches, and the arrays to place."""
-        sampling, config = self.sampling, self.config
-        sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
-        buckets = presampled(sampler, config.run.seed, self._presampled_seeds(), quantiles=(1.0,))
-        on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
-        features, homes = dict(sampling.features.joined() if on_device else {}), {}
-        variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
-        if self.parts is not None:
-            features = self.parts.cut_features(features)
-            homes = {name: self.parts.placement.homes[name] for name in [*features, *tables_of(self.abstract_params)]}
-            variants = self._cut_variants(sampler, buckets)
-        resident = Resident(
-            task=self._task_data,
-            features=DeviceRows(features),
-            edges=device_edges(sampling.sampled, sampling.plan) if samples else {},
-            facts=dict(sampling.facts) if samples else {},
-            homes=homes,
-        )
-        return Layout(sampler, buckets, resident, variants)
-
-    def _cut_variants(self, sampler: HostSampler, buckets: Buckets) -> tuple[Variant, ...]:
-        """Learns how many rows devices ask each other for; the last variant of each bucket suffices for any batch."""
-        assert self.parts is not None
-        shape = (self.mesh.size, self.shares.num_parts, -1)
-        seeds = (
-            [[self.seeds_of(own, self.config.run.seed, step) for own in parts] for parts in shares.reshape(shape)]
-            for step, shares in enumerate(self._presampled_shares())
-        )
-        learnt = self.parts.learnt_requests(sampler, buckets, seeds, self.config.run.seed)
-        found: list[Variant] = []
-        for bucket, capacities in enumerate(buckets.capacities):
-            slots = {name: count * self.shares.num_parts for name, count in capacities[-1].items}
-            most = self.parts.most_requests(slots)
-            fewer = FrozenCounts.of({name: min(count, most.get(name)) for name, count in learnt.items})
-            found += [Variant(bucket, fewer), Variant(bucket, most)] if bucket == 0 else [Variant(bucket, most)]
-        return tuple(dict.fromkeys(found))
-
-    def _presampled_shares(self) -> Iterator[np.ndarray]:
-        """The first batches by part, int32 `[parts, size]`; full ones, while there are any."""
-        batches = self.batches(self.config.run.seed)
-        order = batches.order(0)
-        count = max(1, min(batches.steps_per_epoch, PRESAMPLED_DRAWS // self.num_parts))
-        if self.parts is not None:
-            count = max(count, min(batches.steps_per_epoch, PRESAMPLED_BATCHES))
-        for step in range(count):
-            yield self.shares.cut(batches.batch(order, step)).reshape(self.num_parts, -1)
-
-    def _presampled_seeds(self) -> Iterator[Mapping[str, np.ndarray]]:
-        """Seeds of shares of the first batches."""
-        for step, shares in enumerate(self._presampled_shares()):
-            for share in shares:
-                yield self.seeds_of(share, self.config.run.seed, step)
+        """What the programs are compiled for."""
+        return learn_layout(self)
 
     @property
     def num_buckets(self) -> int:

@@ -18,12 +18,13 @@ from jhgnn.training.loaded_feed import LoadedFeed
 from jhgnn.training.mesh import REPLICATED, local
 from jhgnn.training.programs import Compiled
 from jhgnn.training.sampled_feed import SampledFeed
+from jhgnn.training.sampled_layout import Layout
 from jhgnn.training.sampled_step import Shard
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateReport
 
 if TYPE_CHECKING:
-    from jhgnn.training.sampled import Layout, Sampled
+    from jhgnn.training.sampled import Sampled
 
 
 class SampledPrograms(Programs):
@@ -78,7 +79,7 @@ class SampledPrograms(Programs):
                 return state, report
         raise RuntimeError("a batch overflowed the bucket that holds any batch")
 
-    def _variants(self, layout: "Layout", batch: Batch) -> Iterator[int]:
+    def _variants(self, layout: Layout, batch: Batch) -> Iterator[int]:
         """Programs for a batch, one after the other until one holds it: blocks that the host sampled fit one bucket."""
         shard, _ = batch.arguments
         for number in range(layout.first(batch.bucket), len(layout.variants)):

@@ -110,10 +110,10 @@ class Reader(Protocol):
 
 
 class FullBatchReader:
-    """What readers share of full batches share: a batch is its examples, int32 `[n]`, -1 for none."""
+    """What readers of full batches have in common: a batch is its examples, int32 `[n]`, -1 for none."""
 
     def give_back(self, params: Params, resident: Any, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
-        """Those of rows of the device itself; other devices have sent theirs back already, where rows are cut."""
+        """Those of the rows read; where rows are cut, other devices have sent back theirs already."""
         return touched_rows(read, gradients)
 
     def overflowed(self, inputs: ModelInputs) -> jax.Array:

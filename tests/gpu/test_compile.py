@@ -38,11 +38,10 @@ def rows_of(case: Case, gpus: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-IN_CI = [pytest.param(name, marks=[pytest.mark.long] if name == "sampled on the device" else []) for name in CASES]
-
-
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize("name", IN_CI)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "sampled on the device" else []) for name in CASES]
+)
 def test_no_program_breaks_a_limit(name: str) -> None:
     rows = rows_of(CASES[name], ["h100"])
     assert {"update", "evaluation"} <= {row["program"] for row in rows}

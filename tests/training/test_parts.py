@@ -27,7 +27,7 @@ from jhgnn.profiling.hlo import parse
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose, read_problem
-from jhgnn.training.sampled import Variant
+from jhgnn.training.sampled_layout import Variant
 from tests.models.heterographs import academic
 from tests.runtime.test_processes import finish, start, start_two
 from tests.training.agreement import execution, max_difference, trained

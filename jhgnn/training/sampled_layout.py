@@ -1,0 +1,109 @@
+"""What the programs of mini-batches are compiled for, learnt by sampling the first batches."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.nn.embeddings import tables_of
+from jhgnn.sampling.capacities import Buckets, presampled
+from jhgnn.sampling.device import device_edges
+from jhgnn.sampling.host import HostSampler
+from jhgnn.stores.device import DeviceRows
+from jhgnn.training.parts import Parts
+from jhgnn.training.sampled_step import Resident
+
+if TYPE_CHECKING:
+    from jhgnn.training.sampled import Sampled
+
+PRESAMPLED_DRAWS = 16  # shares drawn to learn capacities from
+PRESAMPLED_BATCHES = 4  # at least, where shares have homes and requests are learnt as well
+
+
+class Variant(NamedTuple):
+    """What one program is compiled for: a bucket of slots, and the rows that a device may ask another one for."""
+
+    bucket: int
+    requests: FrozenCounts = FrozenCounts(())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """What programs are compiled for: capacities of one part of a batch, and what stays on the devices.
+
+    Attributes:
+        variants: one for each program; those of a bucket stand together, and the last of all holds any batch.
+    """
+
+    sampler: HostSampler
+    buckets: Buckets
+    resident: Resident
+    variants: tuple[Variant, ...]
+
+    def bucket(self, variant: int) -> int:
+        return self.variants[variant].bucket
+
+    def first(self, bucket: int) -> int:
+        """The first variant of a bucket."""
+        return next(index for index, each in enumerate(self.variants) if each.bucket == bucket)
+
+
+def learn_layout(execution: "Sampled") -> Layout:
+    """Samples shares of the first batches, and lays out the arrays to place."""
+    sampling, config, parts = execution.sampling, execution.config, execution.parts
+    sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
+    buckets = presampled(sampler, config.run.seed, presampled_seeds(execution), quantiles=(1.0,))
+    on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
+    features, homes = dict(sampling.features.joined() if on_device else {}), {}
+    variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
+    if parts is not None:
+        features = parts.cut_features(features)
+        homes = {name: parts.placement.homes[name] for name in [*features, *tables_of(execution.abstract_params)]}
+        variants = _cut_variants(execution, parts, sampler, buckets)
+    resident = Resident(
+        task=execution.task_data,
+        features=DeviceRows(features),
+        edges=device_edges(sampling.sampled, sampling.plan) if samples else {},
+        facts=dict(sampling.facts) if samples else {},
+        homes=homes,
+    )
+    return Layout(sampler, buckets, resident, variants)
+
+
+def presampled_seeds(execution: "Sampled") -> Iterator[Mapping[str, np.ndarray]]:
+    """Seeds of shares of the first batches, int32 by type."""
+    for step, shares in enumerate(_presampled_shares(execution)):
+        for share in shares:
+            yield execution.seeds_of(share, execution.config.run.seed, step)
+
+
+def _presampled_shares(execution: "Sampled") -> Iterator[np.ndarray]:
+    """The first batches by part, int32 `[parts, size]`; full ones, while there are any."""
+    batches = execution.batches(execution.config.run.seed)
+    order = batches.order(0)
+    count = max(1, min(batches.steps_per_epoch, PRESAMPLED_DRAWS // execution.num_parts))
+    if execution.parts is not None:
+        count = max(count, min(batches.steps_per_epoch, PRESAMPLED_BATCHES))
+    for step in range(count):
+        yield execution.shares.cut(batches.batch(order, step)).reshape(execution.num_parts, -1)
+
+
+def _cut_variants(execution: "Sampled", parts: Parts, sampler: HostSampler, buckets: Buckets) -> tuple[Variant, ...]:
+    """Learns how many rows devices ask each other for; the last variant of each bucket suffices for any batch."""
+    seed, num_parts = execution.config.run.seed, execution.shares.num_parts
+    seeds = (
+        [
+            [execution.seeds_of(own, seed, step) for own in of_device]
+            for of_device in shares.reshape(execution.mesh.size, num_parts, -1)
+        ]
+        for step, shares in enumerate(_presampled_shares(execution))
+    )
+    learnt = parts.learnt_requests(sampler, buckets, seeds, seed)
+    found: list[Variant] = []
+    for bucket, capacities in enumerate(buckets.capacities):
+        most = parts.most_requests({name: count * num_parts for name, count in capacities[-1].items})
+        fewer = FrozenCounts.of({name: min(count, most.get(name)) for name, count in learnt.items})
+        found += [Variant(bucket, fewer), Variant(bucket, most)] if bucket == 0 else [Variant(bucket, most)]
+    return tuple(dict.fromkeys(found))
