@@ -153,6 +153,11 @@ REFUSED: dict[str, tuple[Arrange, str]] = {
         "kernels.projection = 'dense' needs 1.9 KiB for 'paper'",
     ),
     "unknown implementation": (options("--kernels.mean", "fast"), "kernels.mean = 'fast' is not one of"),
+    "kernels of tables without a GPU": (
+        options("--kernels.tables", "native", "--sampling.batch_size", "2", "--sampling.fan_out", "2"),
+        "kernels.tables = 'native': read_rows has no implementation 'native' on cpu; choose of 'xla'",
+    ),
+    "kernels of tables in full batches": (options("--kernels.tables", "xla"), "set sampling.batch_size, or use 'auto'"),
     "unknown recomputation policy": (options("--training.remat", "stages"), "did you mean stage?"),
     "unknown tensor to keep": (options("--training.remat", "fp_out,na_outt"), "did you mean na_out?"),
     "offload on the CPU": (options("--training.remat", "offload"), "does not work on the backend 'cpu'"),

@@ -230,6 +230,9 @@ class KernelsConfig:
         "auto",
         "projection of sparse features: auto, native, bucketed, segment; of samples bucketed, rows; dense: densified",
     )
+    tables: str = _option(
+        "auto", "rows of embedding tables that a mini-batch reads and updates: auto, xla, native (kernels of a GPU)"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

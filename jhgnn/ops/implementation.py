@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 
 from jhgnn import native
+from jhgnn.graph.row_ids import RowIds
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
@@ -18,8 +19,9 @@ from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.native import cuda
 from jhgnn.runtime.platform import GPUS, target_platform
 
-Subject: TypeAlias = SemanticGraph | NeighborTable | SparseFeatures | SparseRows
-"""What an op works along: edges of the whole graph or of a sample, values of a whole matrix or of gathered rows."""
+Subject: TypeAlias = SemanticGraph | NeighborTable | SparseFeatures | SparseRows | RowIds
+"""What an op works along: edges of the whole graph or of a sample, values of a whole matrix or of gathered rows, or
+some rows of a table."""
 
 Recompute = Literal["nothing", "edges", "everything"]
 """What a backward pass computes again instead of keeping it: `edges` is what has their size, `everything` leaves the
@@ -30,6 +32,7 @@ WORDS: dict[type, str] = {
     NeighborTable: "sampled neighbours",
     SparseFeatures: "a whole feature matrix",
     SparseRows: "sampled rows of features",
+    RowIds: "rows of an embedding table",
 }
 
 KERNEL_DTYPES = ("float32", "bfloat16")

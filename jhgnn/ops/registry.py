@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jhgnn.errors import InputError
-from jhgnn.ops import neighbor_attention, neighbor_max, neighbor_mean, neighbor_sum, sparse_matmul
+from jhgnn.ops import neighbor_attention, neighbor_max, neighbor_mean, neighbor_sum, sparse_matmul, table_rows
 from jhgnn.ops.implementation import Op
 
 OPS: Mapping[str, Op] = {
@@ -16,6 +16,8 @@ OPS: Mapping[str, Op] = {
         neighbor_max.OP,
         sparse_matmul.OP,
         sparse_matmul.STACK_OP,
+        table_rows.READ,
+        table_rows.WRITE,
     )
 }
 
@@ -23,8 +25,9 @@ KERNELS: Mapping[str, str] = {
     "attention": "neighbor_attention",
     "mean": "neighbor_mean",
     "projection": "sparse_matmul",
+    "tables": "read_rows",
 }
-"""The op that each key of a recipe's `kernels` is about."""
+"""The op that each key of a recipe's `kernels` is about; `tables` is about `write_rows` as well, of the same names."""
 
 DENSIFIED = "dense"
 """What `kernels.projection` calls features that are not kept sparse, for which no op of ours is run."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.ops.table_rows import read_rows, write_rows
 from jhgnn.stores.touched import take
 
 
@@ -37,16 +38,23 @@ class DeviceTables:
         states: the optimizer's state of each table alone; parts of it, such as moments, have the table's shape.
         optimizer: updates some rows, with these rows of its state, as if they were a whole table.
         valid: bool scalar; where it is false, nothing changes.
+        implementation: of `table_rows`.
     """
 
     tables: Mapping[str, jax.Array]
     states: Mapping[str, optax.OptState]
     optimizer: optax.GradientTransformationExtraArgs
     valid: jax.Array
+    implementation: str = "xla"
 
     @classmethod
     def of(
-        cls, params: Any, opt_state: Any, optimizer: optax.GradientTransformationExtraArgs, valid: jax.Array
+        cls,
+        params: Any,
+        opt_state: Any,
+        optimizer: optax.GradientTransformationExtraArgs,
+        valid: jax.Array,
+        implementation: str = "xla",
     ) -> "DeviceTables":
         """The embedding tables among a model's parameters, each with its part of their Optax state."""
 
@@ -54,7 +62,7 @@ class DeviceTables:
             return map_mirrors(lambda mirror: {node_type: tables_of(mirror)[node_type]}, opt_state)
 
         tables = tables_of(params)
-        return cls(tables, {node_type: alone(node_type) for node_type in tables}, optimizer, valid)
+        return cls(tables, {node_type: alone(node_type) for node_type in tables}, optimizer, valid, implementation)
 
     def into(self, params: Any, opt_state: Any) -> tuple[Any, Any]:
         """Adds the tables and their states to parameters and an optimizer state of dense weights alone."""
@@ -70,24 +78,24 @@ class DeviceTables:
         return self.tables.keys()
 
     def gather(self, node_type: str, ids: jax.Array) -> jax.Array:
-        """See `RowStore`; row 0 where an id is -1."""
-        return take(self.tables[node_type], ids)
+        """See `RowStore`; `ids` are int32 `[n]`."""
+        return read_rows(self.tables[node_type], ids, implementation=self.implementation)
 
     def apply(self, node_type: str, ids: jax.Array, gradients: jax.Array) -> "DeviceTables":
         """See `LearnableRowStore`; in place where tables and states are donated."""
         table, state = self.tables[node_type], self.states[node_type]
-        size = table.shape[0]
         rows = self.gather(node_type, ids)
-        # Padding has places of its own beyond the table, so that no two writes meet, and none is dropped by accident.
-        where = jnp.where(ids >= 0, ids, size + jnp.arange(len(ids), dtype=jnp.int32))
+
+        def read(leaf: jax.Array) -> jax.Array:
+            return read_rows(leaf, ids, implementation=self.implementation)
 
         def written(leaf: jax.Array, rows: jax.Array) -> jax.Array:
-            return leaf.at[where].set(rows, mode="drop", unique_indices=True)
+            return write_rows(leaf, ids, rows, implementation=self.implementation)
 
         def mirrors(leaf: jax.Array) -> bool:
             return leaf.shape == table.shape
 
-        of_rows = jax.tree.map(lambda leaf: take(leaf, ids) if mirrors(leaf) else leaf, state)
+        of_rows = jax.tree.map(lambda leaf: read(leaf) if mirrors(leaf) else leaf, state)
         updates, new = self.optimizer.update({node_type: gradients}, of_rows, {node_type: rows}, valid=self.valid)
         made = jnp.where(self.valid, rows + updates[node_type], rows)
         state = jax.tree.map(lambda leaf, rows: written(leaf, rows) if mirrors(leaf) else rows, state, new)

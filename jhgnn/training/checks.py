@@ -18,6 +18,7 @@ def check(config: Config, model: type[Model]) -> None:
         InputError: one line that says which, and what would be right.
     """
     check_names(config.kernels)
+    _check_tables(config)
     model.settled(config.model)
     _check_task(config, model)
     _check_sampling(config, model)
@@ -25,6 +26,14 @@ def check(config: Config, model: type[Model]) -> None:
     _check_strategy(config, model)
     _check_rows(config, model)
     _check_parts(config, model)
+
+
+def _check_tables(config: Config) -> None:
+    if config.kernels.tables != "auto" and not config.sampling.batch_size:
+        raise InputError(
+            f"kernels.tables = {config.kernels.tables!r} is of mini-batches, which read some rows of embedding tables:"
+            " set sampling.batch_size, or use 'auto'"
+        )
 
 
 def _check_task(config: Config, model: type[Model]) -> None:

@@ -274,6 +274,7 @@ class Sampled(Execution):
             self.common_layers,
             num_devices=self.mesh.size if num_devices is None else num_devices,
             ring=self.config.distributed.strategy == "leapgnn",
+            table_rows=self.sampling.table_rows,
         )
 
     def evaluation_program(self, bucket: int = 0) -> EvaluationProgram:

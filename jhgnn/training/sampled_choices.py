@@ -5,7 +5,7 @@ All of it is decided from the recipe and the graph, and nothing by timing, so th
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -20,6 +20,7 @@ from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import type_offsets
 from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
+from jhgnn.graph.row_ids import RowIds
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.schema import Metapath, Relation, Schema
 from jhgnn.graph.semantic_graph import SemanticGraph
@@ -70,6 +71,7 @@ class Sampling:
         metapaths: those that are drawn from or walked; none for other models.
         choices: implementations, with their reasons.
         sgb_s: seconds of semantic graph build.
+        table_rows: implementation that reads and writes the rows of embedding tables.
         hot: the vertices that draw nothing at the bottom hop, since their means are kept among `features`; or None.
     """
 
@@ -88,6 +90,7 @@ class Sampling:
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
     sgb_s: float
+    table_rows: str = "xla"
     hot: HotVertices | None = None
 
     @property
@@ -163,6 +166,8 @@ def plan_sampling(problem: Problem) -> Sampling:
         else Choice(model.aggregation, name, implementation, reason)
         for name in drawn
     ]
+    table_rows = _choose_table_rows(config, [name for name in built.embeddings.widths if name not in graph.features])
+    choices += [table_rows] if table_rows else []
     return Sampling(
         spec=spec,
         sampled=sampled,
@@ -182,6 +187,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         metapaths=metapaths,
         choices=tuple(choices),
         sgb_s=sgb_s,
+        table_rows=table_rows.implementation if table_rows else "xla",
     )
 
 
@@ -318,6 +324,27 @@ def _choose_aggregation(problem: Problem, side: Side) -> tuple[str, str]:
     if not set(op.views(named, NeighborTable)) <= set(made):
         raise InputError(f"kernels.{key} = {named!r} runs on blocks that the host samples for it; use 'auto'")
     return named, f"named by kernels.{key}"
+
+
+def _choose_table_rows(config: Config, learnt: Sequence[str]) -> Choice | None:
+    """How rows of embedding tables are read and updated; None where no type has any.
+
+    Raises:
+        InputError: the recipe names what does not run here, or what nothing would use.
+    """
+    named, distributed = config.kernels.tables, config.distributed
+    check_named("tables", named, RowIds)
+    if named != "auto" and not learnt:
+        raise InputError(f"kernels.tables = {named!r}, but every node type has features: there is no embedding table")
+    if named == "native" and (distributed.parts or distributed.method or distributed.strategy != "data"):
+        raise InputError(
+            f"kernels.tables = 'native' beside distributed.strategy = {distributed.strategy!r} with rows or relations"
+            " divided over devices: use 'auto'"
+        )
+    if not learnt:
+        return None
+    chosen, why = OPS["read_rows"].choose(RowIds) if named == "auto" else (named, "named by kernels.tables")
+    return Choice("table_rows", ", ".join(learnt), chosen, why)
 
 
 def host_features(

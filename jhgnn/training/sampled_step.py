@@ -143,7 +143,7 @@ class SampledReader:
         return {name: inputs.ids(name) if met[name] else jnp.zeros(0, jnp.int32) for name in met}
 
     def read(self, params: Params, resident: Resident, batch: Shard) -> Read:
-        return read_from_tables(self, params, resident, batch)
+        return read_from_tables(self, params, resident, batch, self.sampling.table_rows)
 
     def give_back(self, params: Params, resident: Resident, read: Read, gradients: Mapping[str, jax.Array]) -> Touched:
         return touched_rows(read, gradients)

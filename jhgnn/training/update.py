@@ -21,7 +21,8 @@ from jhgnn.nn.inputs import ModelInputs
 from jhgnn.nn.recompute import recomputing
 from jhgnn.nn.reduction import Partial, Reduce, alone
 from jhgnn.nn.stage import stage
-from jhgnn.stores.device import DeviceRows, DeviceTables, without_tables
+from jhgnn.ops.table_rows import read_rows
+from jhgnn.stores.device import DeviceTables, without_tables
 from jhgnn.stores.touched import TouchedRows, merge_devices, sum_repeated
 from jhgnn.tasks.task import Sum, Task
 from jhgnn.training.mesh import DATA
@@ -140,6 +141,7 @@ class UpdateProgram:
         count: examples of every batch, where no batch has padding; else None.
         ring: a share comes in parts, over which models move from device to device.
         axes: of the mesh, over which gradients are summed.
+        table_rows: implementation that reads and writes the rows of embedding tables.
     """
 
     structure: nnx.GraphDef
@@ -152,6 +154,7 @@ class UpdateProgram:
     count: int | None = None
     ring: bool = False
     axes: str | tuple[str, ...] = DATA
+    table_rows: str = "xla"
 
     def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
         """One update; mapped over devices, each with its share of the batch, all of them make the same state."""
@@ -178,7 +181,7 @@ class UpdateProgram:
             finite = jnp.isfinite(loss) & jnp.isfinite(norm)
             optimizer, valid = make_optimizer(self.training, self.steps_per_epoch), finite & ~overflowed
             gradients = clipped(gradients, norm, self.training.gradient_clip)
-            tables = DeviceTables.of(state.params, state.opt_state, optimizer, valid)
+            tables = DeviceTables.of(state.params, state.opt_state, optimizer, valid, self.table_rows)
             dense, of_rows = with_tables(gradients, {}), tables_of(gradients)
             params, opt_state = apply_gradients(
                 optimizer, dense, without_tables(state.opt_state), with_tables(state.params, {}), valid
@@ -326,11 +329,13 @@ class UpdateProgram:
         return PartSums(with_tables(dense, {}), loss, jnp.asarray(count, jnp.float32), overflows), touched
 
 
-def read_from_tables(reader: Reader, params: Params, resident: Any, batch: Any) -> Read:
-    """What is read where every device holds whole tables."""
+def read_from_tables(reader: Reader, params: Params, resident: Any, batch: Any, table_rows: str = "xla") -> Read:
+    """What is read where every device holds whole tables, by an implementation of `table_rows`."""
     inputs = reader.inputs(resident, batch)
-    ids, tables = reader.touched(params, inputs), DeviceRows(tables_of(params))
-    return Read(inputs, ids, {name: tables.gather(name, ids[name]) for name in tables.node_types})
+    ids, tables = reader.touched(params, inputs), tables_of(params)
+    return Read(
+        inputs, ids, {name: read_rows(table, ids[name], implementation=table_rows) for name, table in tables.items()}
+    )
 
 
 def touched_rows(read: Read, gradients: Mapping[str, jax.Array]) -> Touched:

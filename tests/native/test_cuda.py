@@ -1,5 +1,6 @@
 """The kernels of GPUs by their own sources, executed on the CPU: conformance tests of every op, and planted faults."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,20 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jhgnn.config import TrainingConfig
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.native import cuda
-from jhgnn.native.cuda.table_rows import gather_rows, write_rows
 from jhgnn.ops import neighbor_attention, neighbor_mean, neighbor_sum
 from jhgnn.runtime.platform import compiling_for
+from jhgnn.training.optimizer import make_optimizer
+from tests.models.heterographs import academic
 from tests.native.host_kernels import FAULTS, ROOT, build
 from tests.native.host_kernels import host_kernels as _host_kernels
 from tests.ops import reference, tolerances
 from tests.ops import test_neighbor_attention as attention
 from tests.ops import test_neighbor_reduce as reduce
 from tests.ops import test_sparse_matmul as sparse
+from tests.ops import test_table_rows as table_rows
 from tests.ops.cases import GRAPHS, HUBS, Way, kernels, mean_size, of_each, on_each_graph, placed
 from tests.ops.tolerances import assert_close
+from tests.stores import test_rows as stores
+from tests.training import minibatches
 
 host_kernels = _host_kernels
 pytestmark = pytest.mark.usefixtures("host_kernels")
@@ -161,16 +167,40 @@ def test_results_do_not_depend_on_the_order_of_threads(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("width", [1, 3, 8, 130])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_rows_of_a_table(width: int, dtype: Any) -> None:
-    rng = np.random.default_rng(0)
-    table = jnp.asarray(rng.normal(size=(11, width)), dtype)
-    ids = jnp.array([4, -1, 0, 10, -1], jnp.int32)
-    rows = jax.jit(gather_rows)(table, ids)
-    np.testing.assert_array_equal(rows, jnp.where((ids >= 0)[:, None], table[jnp.maximum(ids, 0)], 0))
-    new = jnp.asarray(rng.normal(size=(5, width)), dtype)
-    written = jax.jit(write_rows)(table, ids, new)
-    exact = np.asarray(table).copy()
-    exact[[4, 0, 10]] = np.asarray(new)[[0, 2, 3]]
-    np.testing.assert_array_equal(written, exact)
+    with compiling_for("cuda"):
+        table_rows.check("native", np.array([4, -1, 0, 8, -1], np.int32), width, dtype)
+
+
+def test_no_rows_of_a_table() -> None:
+    with compiling_for("cuda"):
+        table_rows.check("native", np.zeros(0, np.int32), 3, jnp.float32)
+        table_rows.check("native", np.array([1], np.int32), 0, jnp.float32)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_lazy_updates_of_tables(name: str) -> None:
+    config = dataclasses.replace(TrainingConfig(), optimizer=name, learning_rate=0.05, weight_decay=0.1)
+    optimizer, params = make_optimizer(config), stores.parameters()
+    arguments = optimizer, params, optimizer.init(params), jax.tree.map(jnp.sin, params)
+    ids = {"a": np.array([4, -1, 1], np.int32), "b": np.full(2, -1, np.int32)}
+    expected = stores.lazily(*arguments, ids, jnp.asarray(True))
+    with compiling_for("cuda"):
+        found = stores.lazily(*arguments, ids, jnp.asarray(True), "native")
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_mini_batches_train_with_them() -> None:
+    found = {}
+    for tables in ("xla", "native"):
+        config = minibatches.recipe(sampling={"side": "device"})
+        config = dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, mean="fanout", tables=tables))
+        with compiling_for("cuda"):
+            programs = minibatches.compiled(academic(), config)
+            found[tables] = minibatches.steps(programs, 3)
+        assert ("jhgnn_cuda_write_rows" in programs.steps[0].as_text()) == (tables == "native")
+        (choice,) = [each for each in programs.execution.choices if each.op == "table_rows"]
+        assert choice.implementation == tables
+    jax.tree.map(np.testing.assert_array_equal, found["native"], found["xla"])
 
 
 @pytest.mark.parametrize(("columns", "together"), [(64, 8), (512, 64), (15, 5), (1, 1), (2000, 4)])

@@ -105,9 +105,9 @@ def parameters():
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
 
 
-def lazily(optimizer, params, state, gradients, ids, valid):
+def lazily(optimizer, params, state, gradients, ids, valid, implementation="xla"):
     """Dense weights, and the rows named of each table, updated as a mini-batch step does."""
-    tables = DeviceTables.of(params, state, optimizer, valid)
+    tables = DeviceTables.of(params, state, optimizer, valid, implementation)
     dense = {"w": params["w"], "embeddings": {"tables": {}}}
     dense_gradients = {"w": gradients["w"], "embeddings": {"tables": {}}}
     made = apply_gradients(optimizer, dense_gradients, without_tables(state), dense, valid)
