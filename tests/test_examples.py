@@ -222,6 +222,7 @@ def test_the_own_model_is_profiled_by_the_command(own_model, academic_path, tmp_
 # `jhgnn.nn.whole_graph`, on which the loop of one's own stands
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compile_cache")
 @pytest.mark.parametrize("name", ["rgcn", "rgat"])
 def test_a_whole_graph_for_ones_own_loop_is_what_fit_reads(name):

@@ -57,12 +57,14 @@ def test_a_graph_in_memory_is_trained_and_keeps_nothing_behind():
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_without_anything_a_small_synthetic_graph_is_trained():
     run = small(scale=0.02, epochs=1)
     assert (run.config.model.name, run.config.data.preset) == ("han", "acm")
     assert run.execution.graph.name.startswith("synthetic")
 
 
+@pytest.mark.slow
 def test_a_recipe_is_read_by_path_or_given_as_a_config(tmp_path, academic_path):
     path = recipe_file(tmp_path, academic_path, '[model]\nname = "rgcn"\nbases = 2\n')
     by_path = small(path)
@@ -98,6 +100,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others():
     assert bits(first.params) != bits(other.params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
 )
@@ -352,6 +355,7 @@ def test_a_graph_that_cannot_be_learnt_from_is_refused_in_the_words_of_a_recipe(
 # Code of one's own
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_is_what_is_minimised():
     graph, own = academic(), {"model": "rgcn", "dropout": 0.0}
     plain, same = small(graph, **own), small(graph, loss=cross_entropy, **own)
@@ -385,6 +389,7 @@ def share_right(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((logits.argmax(axis=1) == labels).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [{}, pytest.param(IN_BATCHES, marks=pytest.mark.slow)], ids=["full", "batches"])
 def test_a_metric_of_ones_own_is_reported_and_may_pick_the_epoch(sampling, tmp_path):
     metrics = {"right": share_right, "worst_first": lambda logits, labels: -share_right(logits, labels)}
@@ -440,6 +445,7 @@ def test_a_model_of_ones_own_trains_and_learns_its_own_parameters(sampling, tmp_
     assert bits(by_name.params) == bits(run.params)
 
 
+@pytest.mark.slow
 def test_a_local_class_is_given_again_to_open_its_run(tmp_path):
     class Local(Gated):
         pass
@@ -459,6 +465,7 @@ def test_a_task_may_change_what_the_package_has():
     assert run.scores["test_micro_f1"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
 )
@@ -476,6 +483,7 @@ def test_a_task_of_ones_own_trains_is_evaluated_and_predicts(sampling, tmp_path,
     assert run.plot().axes[1].get_title() == "mae"
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_is_trained_by_the_command(tmp_path, academic_path, capsys):
     path = recipe_file(
         tmp_path,

@@ -60,6 +60,7 @@ def checkpoint_bytes(folder: Path) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((found.state, found.best_params))]
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_beats_chance_and_predicts(tmp_path, graph_path):
     run = tmp_path / "run"
     assert main(arguments(graph_path, run, "--training.epochs", "12")) == 0

@@ -169,6 +169,7 @@ def test_bad_input_is_one_line(case, run, tmp_path, capsys):
     assert not (run / "predictions").exists()
 
 
+@pytest.mark.slow
 def test_data_with_new_nodes_of_a_learnt_type_is_refused(tmp_path, academic_path, capsys):
     """Papers have no features here, so their embedding table has a row each."""
     import dataclasses
@@ -185,6 +186,7 @@ def test_data_with_new_nodes_of_a_learnt_type_is_refused(tmp_path, academic_path
     assert "'paper' has features, but training had none" in the_error(capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_nodes_and_classes_are_called_as_the_data_calls_them(tmp_path, academic_path):
     import dataclasses
 

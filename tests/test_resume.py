@@ -67,6 +67,7 @@ def test_patience_counts_on_across_a_resume(tmp_path, academic_path):
     same_runs(tmp_path / "whole", tmp_path / "halves")
 
 
+@pytest.mark.slow
 def test_run_knows_its_recipe_on_resume(tmp_path, academic_path):
     assert main(train_arguments(academic_path, tmp_path / "whole", "--training.epochs", "4")) == 0
     assert main(train_arguments(academic_path, tmp_path / "run", "--training.epochs", "2")) == 0

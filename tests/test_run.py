@@ -72,6 +72,7 @@ def test_curves_are_drawn_from_the_metrics(trained):
     np.testing.assert_array_equal(by_name["val"].get_ydata(), [line["val_loss"] for line in trained.metrics])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
 )

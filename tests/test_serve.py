@@ -43,6 +43,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_new_nodes_are_predicted_by_key(run, grown, tmp_path, capsys):
     of_old = academic().edges
     covers = next(own for relation, own in of_old.items() if relation.name == "covers")
@@ -136,6 +137,7 @@ def test_answers_are_lines_of_json(run, grown, monkeypatch, capsys):
     assert captured.err.startswith("ready: 40 paper nodes\n")
 
 
+@pytest.mark.slow
 def test_a_resident_process_answers_as_predict_does(run, tmp_path):
     assert predict.main(["--run", str(run), "--output", str(tmp_path / "all")]) == 0
     every = {row["node"]: row for row in rows(tmp_path / "all" / "predictions.csv")}

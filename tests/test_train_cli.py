@@ -89,6 +89,7 @@ def test_every_model_trains_and_leaves_a_whole_run_folder(model, tmp_path, acade
     assert not list(run.rglob("*.tmp*"))
 
 
+@pytest.mark.slow
 def test_same_seed_is_the_same_bit_for_bit(tmp_path, academic_path):
     more = ("--training.epochs", "6", "--model.attention_dropout", "0.5", "--model.feature_dropout", "0.3")
     for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
@@ -137,6 +138,7 @@ def saved(folder: Path, **changes: object) -> Path:
     return save_graph(graph, folder / "graph")
 
 
+@pytest.mark.slow
 def test_multi_label_data_trains(tmp_path):
     data = save_graph(academic(multi_label=True), tmp_path / "graph")
     assert main(train_arguments(data, tmp_path / "run", "--training.epochs", "30", model="han")) == 0
@@ -180,6 +182,7 @@ def test_default_recipe_is_the_synthetic_graph(tmp_path):
     assert Config().data.path == ""
 
 
+@pytest.mark.slow
 def test_non_finite_loss_names_step_stage_and_tensor_and_leaves_a_checkpoint(tmp_path, academic_path, capsys):
     run = tmp_path / "run"
     arguments = train_arguments(academic_path, run, "--training.learning_rate", "1e30")
@@ -211,6 +214,7 @@ def test_derived_metapaths_and_implementations_are_printed(tmp_path, academic_pa
     assert strict(tmp_path / "run" / "summary.json")["metapaths"]
 
 
+@pytest.mark.slow
 def test_run_folders_are_numbered_where_none_is_named(tmp_path, academic_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = train_arguments(academic_path, Path("unused"), "--training.epochs", "1")

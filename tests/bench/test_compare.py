@@ -24,6 +24,12 @@ def bench_compare(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+def code_of(monkeypatch, *arguments: str) -> int:
+    """The same in this process, which has imported everything: its exit code."""
+    monkeypatch.setattr(sys, "argv", ["bench.compare", *arguments])
+    return compare.main()
+
+
 def test_a_case_cut_off_by_the_budget_is_not_kept():
     done, timed_out = {"epoch_ms": 1.0}, {"missing": "time budget spent"}
     absent = {"dgl": "no wheel", "pyg": ""}
@@ -36,27 +42,24 @@ CELL = {"variant": "auto", "epoch_ms": 1.0, "spread": 0.0, "first_epoch_s": 1.0}
 
 
 @pytest.mark.parametrize(("now_ms", "code"), [(1.02, 0), (2.0, 1)])
-def test_check_ends_with_1_where_a_cell_became_slower(now_ms, code, tmp_path):
+def test_check_ends_with_1_where_a_cell_became_slower(now_ms, code, tmp_path, monkeypatch, capsys):
     before, now = tmp_path / "before.json", tmp_path / "now.json"
     before.write_text(json.dumps({"cells": {"han-acm": {"jhgnn": CELL}}, "complete": True}))
     now.write_text(json.dumps({"cells": {"han-acm": {"jhgnn": CELL | {"epoch_ms": now_ms}}}, "complete": True}))
-    done = bench_compare("--check", "--output", str(now), "--against", str(before))
-    assert done.returncode == code, done.stderr
-    assert ("han-acm jhgnn: 2.00 ms an epoch, 1.00 before" in done.stdout) == (code == 1)
+    assert code_of(monkeypatch, "--check", "--output", str(now), "--against", str(before)) == code
+    assert ("han-acm jhgnn: 2.00 ms an epoch, 1.00 before" in capsys.readouterr().out) == (code == 1)
 
 
-def test_check_without_an_earlier_run(tmp_path):
+def test_check_without_an_earlier_run(tmp_path, monkeypatch, capsys):
     path = tmp_path / "now.json"
     path.write_text(json.dumps({"cells": {"han-acm": {"jhgnn": CELL}}, "complete": True}))
-    done = bench_compare("--check", "--output", str(path))
-    assert done.returncode == 2
-    assert "no earlier run to compare with" in done.stderr
+    assert code_of(monkeypatch, "--check", "--output", str(path)) == 2
+    assert "no earlier run to compare with" in capsys.readouterr().err
 
 
-def test_an_unknown_case(tmp_path):
-    done = bench_compare("--cases", "han-cora", "--output", str(tmp_path / "r.json"))
-    assert done.returncode == 2
-    assert "han-cora: unknown" in done.stderr
+def test_an_unknown_case(tmp_path, monkeypatch, capsys):
+    assert code_of(monkeypatch, "--cases", "han-cora", "--output", str(tmp_path / "r.json")) == 2
+    assert "han-cora: unknown" in capsys.readouterr().err
 
 
 def test_a_broken_file_ends_with_one_line_and_stays_as_it_was(tmp_path):
@@ -73,9 +76,8 @@ def test_the_budget_counts_what_came_before(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compare, "create_peers", list)
     monkeypatch.setattr(compare, "missing", lambda peer: "")
     monkeypatch.setattr(compare, "is_real", lambda dataset: True)
-    arguments = ["bench.compare", "--quick", "--output", str(tmp_path / "r.json")]
-    monkeypatch.setattr(sys, "argv", [*arguments, "--started", str(time.time() - compare.QUICK_BUDGET_S)])
-    assert compare.main() == 0
+    started = str(time.time() - compare.QUICK_BUDGET_S)
+    assert code_of(monkeypatch, "--quick", "--output", str(tmp_path / "r.json"), "--started", started) == 0
     lines = capsys.readouterr().out.splitlines()
     spent = "not measured, the time budget is spent; run the same command again"
     assert lines[:-1] == [f"{case.name}: {spent}" for case in compare.TIMED]
@@ -190,17 +192,15 @@ def test_a_whole_run_fills_every_table(tmp_path, monkeypatch):
     assert "90.00 ± 0.00 (2)" in text
     assert (page.parent / "images" / "comparison-epochs.png").exists()
     before = (tmp_path / "r.json").read_bytes()
-    arguments = ["bench.compare", "--plain", "--cases", "rgcn-acm"]
-    monkeypatch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "r.json"), "--page", str(page)])
-    assert compare.main() == 0
+    arguments = ["--plain", "--cases", "rgcn-acm", "--output", str(tmp_path / "r.json"), "--page", str(page)]
+    assert code_of(monkeypatch, *arguments) == 0
     assert (tmp_path / "r.json").read_bytes() == before
     plain = json.loads((tmp_path / "r-plain.json").read_text())
     assert plain["cells"]["rgcn-acm"].keys() == {"jhgnn", "dgl", "pyg"}
     assert "forward_ms" not in plain["cells"]["rgcn-acm"]["jhgnn"]  # a quick run compiles one program a case
     assert "### Epoch with the peers' processes as their users start them" in page.read_text()
     (tmp_path / "r.json").unlink()  # a plain run that stands alone has its table as well
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--tables"])
-    assert compare.main() == 0
+    assert code_of(monkeypatch, *arguments, "--tables") == 0
     text = page.read_text()
     assert "### Epoch with the peers' processes as their users start them" in text
     assert "| rgcn-acm | 1.0" in text

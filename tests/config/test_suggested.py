@@ -93,6 +93,7 @@ def test_options_and_recipe_are_taken_together(tmp_path):
     assert config("--data.format", "hgb").model.name == "han"
 
 
+@pytest.mark.slow
 def test_a_run_on_rdf_says_so_and_predicts(tmp_path, capsys):
     data = layouts.write(layouts.rdf(), tmp_path / "data")
     run = tmp_path / "run"

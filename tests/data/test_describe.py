@@ -139,6 +139,7 @@ def test_a_link_split_is_shown(tmp_path: Path) -> None:
     assert row(text, "train") == ["train", "3", "60 %"]
 
 
+@pytest.mark.slow
 def test_a_real_graph_through_the_command_line(data_root: Path) -> None:
     """Plain text in a pipe, all of Table 3's PAP and PSP counts."""
     done = subprocess.run(

@@ -15,6 +15,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["imdb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("acm", "dblp"))])
 def test_several_metapaths_are_needed(name: str) -> None:
     metapaths, (low, high), gain_over_one, gain_over_features = CASES[name]

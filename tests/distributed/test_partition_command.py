@@ -28,6 +28,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_graph(communities(), tmp_path_factory.mktemp("data") / "communities")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["random", "metapath", "metis"])
 def test_a_saved_graph_is_cut(tmp_path, saved, capsys, method):
     if method == "metis":

@@ -54,6 +54,7 @@ def test_a_disk_that_fills_up_under_a_checkpoint_is_one_line_that_names_what_is_
     same_runs(tmp_path / "whole", run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["digests", pytest.param("array", marks=pytest.mark.slow)])
 def test_a_damaged_newest_checkpoint_costs_what_came_after_the_one_before(how, tmp_path, academic_path, capsys):
     run, whole = tmp_path / "run", tmp_path / "whole"

@@ -51,6 +51,7 @@ def run_alone(folder: Path) -> np.ndarray:
 SLOW = [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("rgat", "rgcn", "gcn", "gat")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "sampling"),
     [("han", {}), *SLOW, pytest.param("rgcn", {"sampling": IN_BATCHES}, marks=pytest.mark.slow)],

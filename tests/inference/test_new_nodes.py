@@ -77,6 +77,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "sampling"), WAYS)
 def test_papers_left_out_of_training_are_predicted_as_by_the_full_forward_pass(model, sampling):
     graph = academic()
@@ -88,6 +89,7 @@ def test_papers_left_out_of_training_are_predicted_as_by_the_full_forward_pass(m
     np.testing.assert_allclose(run.predict(graph, nodes=asked), wanted[asked], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_nothing_beyond_the_receptive_field_is_read():
     graph = academic()
     run = small(graph, model="rgcn", layers=1)
@@ -111,6 +113,7 @@ def test_large_fields_are_computed_in_chunks(monkeypatch):
     np.testing.assert_allclose(run.predict(nodes=np.arange(40)), whole, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [pytest.param("rgcn", marks=pytest.mark.slow), "rgat"])
 def test_nodes_are_known_by_their_keys_in_any_order(model):
     graph = with_keys(academic())
@@ -206,6 +209,7 @@ def test_a_new_node_without_neighbours_has_no_mean():
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("rgcn", "han", "gcn", "gat")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["rgat", *SLOW])
 def test_relations_and_types_that_another_graph_lacks_change_nothing_elsewhere(model):
     """Subjects reach the first ten papers alone; without subjects, or their edges, the others are as they were."""
@@ -253,6 +257,7 @@ def test_one_hot_inputs_know_nodes_by_key_and_refuse_new_ones():
         other.predict(graph)
 
 
+@pytest.mark.slow
 def test_several_classes_and_unlabelled_graphs_are_predicted():
     graph = academic(multi_label=True)
     run = small(part(graph, {"paper": KEPT}), model="rgcn")
@@ -324,6 +329,7 @@ def test_keys_that_training_had_must_be_there():
         run.predict(academic())
 
 
+@pytest.mark.slow
 def test_links_of_another_graph_are_refused():
     graph = academic()
     run = small(graph, model="rgcn", task={"name": "link_prediction", "relations": ["writes"]}, epochs=1)

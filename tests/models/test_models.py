@@ -155,6 +155,7 @@ def test_forward_is_the_definition(options):
     np.testing.assert_allclose(logits, expected, rtol=TOLERANCE, atol=TOLERANCE * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"blocks": 4}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({"bases": 2}, {"self_loop": False}))],
@@ -196,6 +197,7 @@ def citing(graph: HeteroGraph) -> HeteroGraph:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -309,6 +311,7 @@ def test_relabelling_nodes_permutes_the_output(name):
     np.testing.assert_allclose(forward(renamed, params).logits, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_dropout_needs_a_seed_and_repeats_with_it(name):
     config = configured(name=name, layers=2, feature_dropout=0.3, attention_dropout=0.3, dropout=0.3)

@@ -50,7 +50,9 @@ def on_rows(params, inputs):
     return with_tables(params, {name: store.gather(name, inputs.ids(name)) for name in store.node_types})
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in ("rgcn", "han") else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 @pytest.mark.parametrize(
     "dropped", [pytest.param(False, marks=pytest.mark.slow, id="plain"), pytest.param(True, id="dropout")]
 )
@@ -79,6 +81,7 @@ def test_all_neighbours_give_the_full_batch(case, dropped):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * largest), found[1], expected[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["rgcn", "rgat"])
 def test_a_part_of_the_targets_gets_its_full_batch_rows(case):
     graph, config = academic(), configured(**CASES[case], dropout=0.3)

@@ -55,6 +55,7 @@ def test_mean(name: str, way: Way) -> None:
     reduce.check("mean", GRAPHS[name], *reduce.inputs(GRAPHS[name], 6), way, tolerance(name))
 
 
+@pytest.mark.slow
 @on_each_graph(SUM)
 def test_weighted_sum(name: str, way: Way) -> None:
     graph = GRAPHS[name]
@@ -71,6 +72,7 @@ def test_weighted_sum(name: str, way: Way) -> None:
         assert_close(ours, exact, tolerance(name), mean_size(exact), f"unweighted {what}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("takes", [SparseFeatures, SparseRows])
 @pytest.mark.parametrize("name", sorted(set(sparse.MATRICES) - {"no_columns"}))
 def test_sparse_products(name: str, takes: type) -> None:
@@ -87,6 +89,7 @@ def test_a_stack_of_sparse_products(dtype: Any) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.6])
 @pytest.mark.parametrize(("heads", "width"), HEAD_WIDTHS)
 def test_attention_of_any_heads_and_width(heads: int, width: int, rate: float) -> None:
@@ -94,6 +97,7 @@ def test_attention_of_any_heads_and_width(heads: int, width: int, rate: float) -
     attention.check(graph, attention.inputs(graph, heads, width), WHOLE, tolerances.FLOAT32, rate=rate, seed=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("width", [1, 3, 8, 33, 64, 128, 129, 132, 300, 520])
 def test_mean_of_any_width(width: int, dtype: Any) -> None:
@@ -177,6 +181,7 @@ def test_no_rows_of_a_table() -> None:
         table_rows.check("native", np.array([1], np.int32), 0, jnp.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_lazy_updates_of_tables(name: str) -> None:
     config = dataclasses.replace(TrainingConfig(), optimizer=name, learning_rate=0.05, weight_decay=0.1)
@@ -189,6 +194,7 @@ def test_lazy_updates_of_tables(name: str) -> None:
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
+@pytest.mark.slow
 def test_mini_batches_train_with_them() -> None:
     found = {}
     for tables in ("xla", "native"):
@@ -197,7 +203,7 @@ def test_mini_batches_train_with_them() -> None:
         with compiling_for("cuda"):
             programs = minibatches.compiled(academic(), config)
             found[tables] = minibatches.steps(programs, 3)
-        assert ("jhgnn_cuda_write_rows" in programs.steps[0].as_text()) == (tables == "native")
+        assert ("jhgnn_cuda_write_rows" in programs.execution.lower_update().as_text()) == (tables == "native")
         (choice,) = [each for each in programs.execution.choices if each.op == "table_rows"]
         assert choice.implementation == tables
     jax.tree.map(np.testing.assert_array_equal, found["native"], found["xla"])

@@ -89,6 +89,7 @@ def test_a_layer_is_trained_in_a_loop_of_ones_own(layer_class, graph):
     assert losses[-1] < 0.2 * losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", OP.names(SemanticGraph, "cpu"))
 def test_an_op_is_trained_through_in_a_loop_of_ones_own(implementation, graph):
     """Authors' embeddings are learnt through the mean over each paper's authors, as NumPy computes it."""

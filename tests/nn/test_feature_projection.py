@@ -24,6 +24,7 @@ def projection(**options: int) -> FeatureProjection:
     return FeatureProjection(NAMES, 6, 4, rngs=nnx.Rngs(params=3), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", FACTORS, ids=str)
 def test_any_choice_of_outputs_is_of_the_whole_stack(options: dict[str, int]) -> None:
     """Runs of the stack are sliced and other choices gathered; both in the order that is asked for."""
@@ -48,7 +49,16 @@ def test_a_run_of_the_stack_has_no_scattered_gradient() -> None:
     assert "scatter" in primitives(["a", "c"])
 
 
-@pytest.mark.parametrize("kind", ["dense", *OP.names(SparseFeatures, "cpu")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "dense",
+        *(
+            pytest.param(n, marks=[pytest.mark.slow] if n == "bucketed" else [])
+            for n in OP.names(SparseFeatures, "cpu")
+        ),
+    ],
+)
 @pytest.mark.parametrize("names", [(), ("b",), ("a", "b", "c", "d")])
 @pytest.mark.parametrize("groups", [{}, {("logits",): 2, ("more", "others"): 3}])
 def test_products_and_gradients_agree_with_float64(

@@ -19,6 +19,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RECIPES)
 def test_shards_of_relations_add_up_to_the_whole_layer_with_bias_norm_and_self_loop_once(case):
     execution, params = built(academic(), configured(**RECIPES[case]))

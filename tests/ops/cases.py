@@ -106,11 +106,24 @@ def of_each(found: list[Way]) -> Any:
     )
 
 
+QUICK = ("bipartite", "isolated", "hub_in", "empty")
+"""Graphs on which the default suite runs what is compiled anew for each shape."""
+
+
+def marks_of(way: Way, name: str) -> list[pytest.MarkDecorator]:
+    """`slow`, for a way on a graph that the default suite leaves out."""
+    quick = name in QUICK and way not in SLOW_TO_COMPILE
+    return [] if quick or (way.name, way.platform) == ("native", "cpu") else [pytest.mark.slow]
+
+
 def on_each_graph(found: list[Way]) -> Any:
     """A test for each way on each graph that it can be given, `way` and `name`."""
-    pairs = [(way, name) for way in found for name in way.graphs]
-    names = [f"{way.takes.__name__}-{way.name}-{name}" for way, name in pairs]
-    return pytest.mark.parametrize(("way", "name"), pairs, ids=names)
+    pairs = [
+        pytest.param(way, name, id=f"{way.takes.__name__}-{way.name}-{name}", marks=marks_of(way, name))
+        for way in found
+        for name in way.graphs
+    ]
+    return pytest.mark.parametrize(("way", "name"), pairs)
 
 
 def placed(graph: SemanticGraph, takes: type = SemanticGraph) -> Any:

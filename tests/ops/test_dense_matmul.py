@@ -47,6 +47,7 @@ def test_products_and_gradients(shape: tuple[int, int, int], dtype: jax.typing.D
     check(*arrays(*shape), dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(0, 1500), in_width=st.integers(0, 140), out_width=st.integers(0, 140))
 def test_any_shape(rows: int, in_width: int, out_width: int) -> None:

@@ -15,6 +15,7 @@ def found_and_expected(function, table):
         return [jax.jit(jax.value_and_grad(lambda x, each=each: jnp.sin(each(x)).sum()))(table) for each in function]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("count", [0, 1, 40, 3000])
 def test_repeated_rows_sum_their_gradients(count: int, shape: tuple[int, ...]) -> None:

@@ -60,6 +60,7 @@ def test_agrees_with_float64_without_the_kernel(places: list[int], monkeypatch: 
     check(3, 70, 3, 5, places)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), rows=st.integers(0, 600), heads=st.integers(1, 20), width=st.integers(1, 20))
 def test_any_shape(data: st.DataObject, rows: int, heads: int, width: int) -> None:

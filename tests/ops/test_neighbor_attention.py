@@ -88,6 +88,7 @@ def test_native_covers_any_heads_and_width(heads: int, width: int, rate: float) 
     check(graph, inputs(graph, heads, width), "native", tolerances.FLOAT32, rate=rate, seed=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.6])
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (3, 20), (16, 3)])
 def test_native_in_tiles_of_columns(heads: int, width: int, rate: float) -> None:
@@ -110,6 +111,7 @@ def test_gradient_of_receivers_does_not_cancel(heads: int, width: int, shift: fl
     np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["segment", "dense", "bucketed"])
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 3)])
 def test_xla_covers_heads_and_width(heads: int, width: int, implementation: str) -> None:
@@ -125,6 +127,7 @@ def test_no_heads_or_no_width_give_empty_results(heads: int, width: int, way: Wa
     assert out.shape == (graph.num_targets, heads, width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hub_in", "hub_out", "bipartite"])
 def test_bucketed_in_parts_and_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As graphs of millions of edges are, whose buckets are summed part by part and whose pieces go round."""
@@ -143,6 +146,7 @@ def test_extreme_logits(scale: float, rate: float, way: Way) -> None:
     check(graph, arrays, way, tolerances.EXTREME, rate=rate)
 
 
+@pytest.mark.slow
 @of_each(WAYS)
 @pytest.mark.parametrize("hub", ["hub_in", "hub_out"])
 def test_extreme_logits_at_a_hub(hub: str, way: Way) -> None:
@@ -162,6 +166,7 @@ def test_equal_logits_at_the_kink_take_the_upper_slope(way: Way) -> None:
     check(graph, (z, src, dst, cotangent), way, tolerances.FLOAT32)
 
 
+@pytest.mark.slow
 @of_each(WAYS)
 @pytest.mark.parametrize("slope", [0.0, 1.0])
 def test_slopes_at_the_ends(slope: float, way: Way) -> None:
@@ -175,6 +180,7 @@ def test_bfloat16_in_float32_sums(way: Way) -> None:
     check(graph, arrays, way, tolerances.BFLOAT16, rate=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["segment", "dense", "bucketed"])
 def test_float64_where_xla_computes(implementation: str) -> None:
     graph = GRAPHS["dense"]
@@ -208,6 +214,7 @@ def test_gradients_against_finite_differences() -> None:
         np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_all_implementations_drop_the_same_edges() -> None:
     graph = GRAPHS["bipartite"]
     z, src, dst, _ = inputs(graph, 8, 37)

@@ -17,7 +17,7 @@ from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.ops import neighbor_max, neighbor_mean, neighbor_sum
 from jhgnn.runtime.platform import compiling_for
 from tests.ops import reference, tolerances
-from tests.ops.cases import GRAPHS, HUBS, Way, is_tiled, mean_size, on_each_graph, placed, relabelled, ways
+from tests.ops.cases import GRAPHS, HUBS, Way, is_tiled, marks_of, mean_size, on_each_graph, placed, relabelled, ways
 from tests.ops.tolerances import assert_close
 
 OPS = {
@@ -60,14 +60,18 @@ def check(op: str, graph: SemanticGraph, x: jax.Array, cotangent: jax.Array, way
 
 @pytest.mark.parametrize(
     ("op", "way", "name"),
-    [(op, way, name) for op, way in PAIRS for name in way.graphs],
-    ids=[f"{op}-{way.takes.__name__}-{way.name}-{name}" for op, way in PAIRS for name in way.graphs],
+    [
+        pytest.param(op, way, name, id=f"{op}-{way.takes.__name__}-{way.name}-{name}", marks=marks_of(way, name))
+        for op, way in PAIRS
+        for name in way.graphs
+    ],
 )
 def test_agrees_with_float64(name: str, op: str, way: Way) -> None:
     tolerance = tolerances.FLOAT32_HUB if name in HUBS else tolerances.FLOAT32
     check(op, GRAPHS[name], *inputs(GRAPHS[name], 6), way, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("op", sorted(OPS))
@@ -77,6 +81,7 @@ def test_native_covers_any_width(op: str, width: int, dtype: jnp.dtype) -> None:
     check(op, GRAPHS["bipartite"], x, cotangent, "native", tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("width", [48, 64, pytest.param(144, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("op", sorted(OPS))
@@ -155,6 +160,7 @@ def test_weighted_sum_agrees_with_float64(name: str, way: Way) -> None:
         assert_close(ours, exact, tolerance, mean_size(exact), f"unweighted {what}")
 
 
+@pytest.mark.slow
 @hypothesis.given(
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 80)),
     width=st.integers(1, 40),

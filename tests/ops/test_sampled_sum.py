@@ -12,7 +12,7 @@ from tests.ops.cases import AS_TABLES, GRAPHS, HUBS, as_table, mean_size
 from tests.ops.tolerances import assert_close
 
 
-@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+@pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", AS_TABLES)
 def test_weighted_sum_of_a_table_agrees_with_float64(name: str, platform: str) -> None:
     graph = GRAPHS[name]

@@ -38,6 +38,9 @@ MATRICES = {
     "no_columns": sparse.csr_array((5, 0), dtype=np.float32),
 }
 
+QUICK = ("random", "full", "empty_rows", "no_values", "no_rows")
+"""Those on which the default suite runs what XLA has to compile for each shape."""
+
 
 def placed(matrix: sparse.csr_array, takes: type = SparseFeatures) -> Any:
     """On the device, with all views, so that any implementation takes it."""
@@ -76,7 +79,7 @@ def check(
 @pytest.mark.parametrize(
     ("implementation", "takes", "name"),
     [
-        (*way, name)
+        pytest.param(*way, name, marks=[] if way[0] == "native" or name in QUICK else [pytest.mark.slow])
         for way in WAYS
         for name in sorted(MATRICES)
         if way[1] is SparseFeatures or name != "no_columns"  # whose padded rows would have nothing to point at
@@ -94,7 +97,7 @@ def test_native_covers_any_width(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "width", [127, 128, 129, *(pytest.param(n, marks=pytest.mark.slow) for n in (130, 192)), 224, 513]
+    "width", [127, 128, *(pytest.param(n, marks=pytest.mark.slow) for n in (129, 130, 192, 224, 513))]
 )
 @pytest.mark.parametrize("shape", [(90, 70), (3, 20_000), (20_000, 2)])
 def test_native_in_strips_of_columns(shape: tuple[int, int], width: int) -> None:
@@ -150,6 +153,7 @@ def test_stack_agrees_with_float64(name: str, implementation: str) -> None:
     check_stack(matrix, np.random.default_rng(0).normal(size=(3, matrix.shape[1], 20)), implementation, jnp.float32)
 
 
+@pytest.mark.slow
 @implementations
 @pytest.mark.parametrize(("count", "width"), [(1, 5), (2, 64), (4, 70)])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -177,6 +181,7 @@ def test_stack_is_neither_joined_nor_split() -> None:
     assert not {"concatenate", "slice"} & {line.split("(")[0].split()[-1] for line in text.splitlines() if "(" in line}
 
 
+@pytest.mark.slow
 def test_float64() -> None:
     with jax.enable_x64(True):
         check(MATRICES["random"], 3, "segment", jnp.float64, tolerances.FLOAT64)
@@ -229,6 +234,7 @@ def products_and_gradients(features: SparseFeatures, stack: jax.Array, cotangent
     return [*out, *vjp(list(cotangents))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.7, 1.0])
 @pytest.mark.parametrize(("shape", "width"), [((300, 200), 5), ((2_000, 300), 64), ((3, 40_000), 64), ((40_000, 3), 5)])
 def test_native_leaves_out_zeros(shape: tuple[int, int], width: int, share: float) -> None:

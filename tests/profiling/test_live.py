@@ -68,6 +68,7 @@ def test_annotated_host_work_in_a_step_is_a_part_of_it(live, tmp_path):
     assert trace.steps[0].start_ns <= trace.host[0].start_ns <= trace.host[0].end_ns <= trace.steps[0].end_ns
 
 
+@pytest.mark.slow
 def test_borders_are_free_unless_asked_for():
     def lowered():
         return jax.jit(lambda x: border(x, "na_out") * 2).lower(1.0).as_text()
@@ -79,6 +80,7 @@ def test_borders_are_free_unless_asked_for():
     assert "optimization_barrier" not in lowered()
 
 
+@pytest.mark.slow
 def test_trace_and_compare(stored, tmp_path, capsys):
     assert command.main(["--trace", str(stored), "--run.dir", str(tmp_path / "a")]) == 0
     for name in (

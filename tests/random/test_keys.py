@@ -14,6 +14,7 @@ from jhgnn.random.counter_hash import GOLDEN, mix
 SEEDS = st.integers(0, 2**31 - 1)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(0, 2**31 - 1), st.integers(1, 50))
 def test_bits_are_the_hash_of_seed_fold_and_position(seed, data, size):
     def u32(value):

@@ -61,6 +61,7 @@ def test_shards_are_compressed_one_by_one():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not native.available(), reason="needs the native kernels")
 @pytest.mark.parametrize("op", ["mean", "attention", "dropped attention"])
 def test_native_ops_on_edges_equal_those_on_the_table_gradients_included(op):

@@ -61,6 +61,7 @@ def test_offsets_are_distinct_and_in_range(seed: int, step: int, vertex: int, de
         np.testing.assert_array_equal(kept, np.arange(degree))
 
 
+@pytest.mark.slow
 def test_each_neighbour_is_included_equally_often() -> None:
     num_seeds, degree, fan_out = 20_000, 37, 10
     included = np.bincount(offsets_of(np.arange(num_seeds), degree, fan_out).ravel(), minlength=degree)
@@ -70,6 +71,7 @@ def test_each_neighbour_is_included_equally_often() -> None:
     assert stats.chi2.sf(statistic, degree - 1) > SIGNIFICANT
 
 
+@pytest.mark.slow
 def test_every_subset_is_equally_likely() -> None:
     draws = np.sort(offsets_of(np.arange(20_000), 7, 4), axis=1)
     subsets = {subset: i for i, subset in enumerate(itertools.combinations(range(7), 4))}

@@ -74,6 +74,7 @@ PLANS = {
 SLOW = ("number", "two seed types")  # seconds of compilation each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in PLANS]
 )

@@ -78,6 +78,7 @@ def test_mean_of_all_neighbours_is_the_full_graphs(full, blocks, seeds) -> None:
     np.testing.assert_allclose(gradient, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "rate"), [(1.0, 0.0), (1e4, 0.0), (1.0, 0.6)])
 def test_attention_over_all_neighbours_is_the_full_graphs(full, blocks, scale: float, rate: float) -> None:
     seed = jnp.uint32(77)

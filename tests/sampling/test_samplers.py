@@ -126,6 +126,7 @@ def test_a_vertex_draws_the_same_whatever_stands_beside_it(graph) -> None:
                                           own.sender_ids[own.senders[0]][own.mask[0]])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_device_reports_overflow(graph, seeds) -> None:
     plan = PLANS["number"](graph)
     capacities = plan.bound_capacities({"paper": len(seeds["paper"])})

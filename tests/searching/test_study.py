@@ -88,6 +88,7 @@ def test_the_plot_shows_every_trial_that_was_trained(tried):
     assert panels[1].get_xscale() == "log"
 
 
+@pytest.mark.slow
 def test_a_request_to_stop_keeps_the_trials_that_ended(recipe, tmp_path):
     stop = StopRequest()
     study = Study(tmp_path / "study", recipe, parse_space(["model.dropout=0,0.3"], recipe))

@@ -32,6 +32,7 @@ def reference(logits: np.ndarray, labels: np.ndarray, smoothing: float, weights:
     return -(weights * targets * having + (1 - targets) * not_having).mean(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_weighed_losses_and_their_gradients_are_those_of_float64(several, smoothing):
@@ -109,6 +110,7 @@ def test_what_is_no_weight_is_refused(value):
         override(Config(), {"training": {"class_weights": value}}, where="training")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_training_loss_is_weighed_full_batch_and_in_mini_batches(several):
     """A first epoch with a learning rate of next to nothing tells the loss of the initial parameters."""

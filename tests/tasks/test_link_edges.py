@@ -51,6 +51,7 @@ def encode(structure, params, inputs):
     return {name: model.scorer.represent(name, rows, own.get(name)) for name, rows in made.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("self_loop", "implementation"), [(True, "auto"), (False, "segment")])
 def test_stacked_relations_give_what_single_ones_give_gradients_included(self_loop, implementation):
     config = recipe(model={"self_loop": self_loop}, kernels={"mean": implementation})
@@ -78,6 +79,7 @@ def test_stacked_relations_give_what_single_ones_give_gradients_included(self_lo
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **TOLERANCE), first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bases", [0, 3])
 def test_edges_left_out_are_as_if_the_graph_did_not_have_them(bases):
     """The training links of a batch become test links of another split: the same rows must come out."""

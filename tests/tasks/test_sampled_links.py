@@ -59,6 +59,7 @@ def execution_feed(execution):
 IN_DEFAULT_SUITE = ("rgcn, bases, left out",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [case if case in IN_DEFAULT_SUITE else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
@@ -95,6 +96,7 @@ def test_all_neighbours_give_the_loss_and_gradients_of_the_whole_graph(case, sid
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=3e-4, atol=3e-5 * largest), found[1], expected[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
@@ -201,6 +203,7 @@ SHOWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "side"), SHOWN)
 @hypothesis.given(seed=st.integers(0, 1000), fan_out=st.sampled_from(["all", "3,2", "1,1"]))
 @hypothesis.settings(max_examples=8)

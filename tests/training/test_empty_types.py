@@ -33,6 +33,7 @@ def assert_same(first: jhgnn.Run, second: jhgnn.Run) -> None:
     assert first.metrics[-1] | {"step_ms": 0} == second.metrics[-1] | {"step_ms": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "way"), CASES)
 def test_every_model_learns_the_same_with_empty_types(model, way):
     graph = academic()
@@ -61,6 +62,7 @@ def losing() -> jhgnn.HeteroGraph:
     return dataclasses.replace(graph, schema=Schema(graph.schema.node_types, tuple(edges)), edges=edges, links=links)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["rgcn", pytest.param("rgat", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "way", [{}, pytest.param({"sampling": IN_BATCHES}, marks=pytest.mark.slow)], ids=["full", "batches"]
@@ -97,6 +99,7 @@ def test_links_of_nothing_are_refused_by_name(tmp_path, capsys):
     assert "task.relations: 'never_again' needs 'paper:never_again:paper'" in the_error(capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_the_command_trains_on_a_saved_graph_with_empty_types(tmp_path, academic_path):
     data = jhgnn.save_graph(with_empties(academic()), tmp_path / "graph")
     for number, path in enumerate((data, academic_path)):

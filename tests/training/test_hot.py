@@ -156,6 +156,7 @@ def alone():
     return params_after(compiled(academic(), hot_recipe(training={"optimizer": "sgd"})), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -204,6 +205,7 @@ def test_means_that_live_with_their_vertices_train_as_on_one_device(alone):
     assert found == plain_programs.evaluate(plain_programs.place(whole).params, ["val"], 0)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(alone):
     programs = compiled(academic(), hot_recipe(training={"optimizer": "sgd"}))
     half = params_after(programs, 2)

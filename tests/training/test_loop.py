@@ -98,6 +98,7 @@ def test_callbacks_see_every_epoch_and_may_end_the_training(trained, tmp_path):
     assert whole_run.progress.epoch == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rgcn", "rgat", "han", "gcn", "gat"])
 def test_layerwise_rows_are_the_full_batch_forward_pass(name, monkeypatch):
     monkeypatch.setattr("jhgnn.training.layerwise.CHUNK_ROWS", 16)
@@ -109,6 +110,7 @@ def test_layerwise_rows_are_the_full_batch_forward_pass(name, monkeypatch):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_layerwise_scores_and_predictions_are_the_full_batchs(trained):
     programs, _, outcome = trained
     execution = programs.execution

@@ -53,6 +53,7 @@ def test_nested_specs_cut_their_own_leaves():
     assert float(local(program(mesh.place(tree, specs[0])))) == 6.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rgcn", pytest.param("han", marks=pytest.mark.slow)])
 def test_an_update_on_two_axes_is_that_on_one(name):
     """Shards of `rel` that all hold everything give what one device gives."""

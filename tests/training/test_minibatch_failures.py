@@ -21,6 +21,7 @@ def last_line(capsys) -> str:
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["rgcn", pytest.param("rgat", marks=pytest.mark.slow), "han"])
 @pytest.mark.parametrize("side", ["host", pytest.param("device", marks=pytest.mark.slow)])
 def test_a_loss_that_is_not_finite_names_batch_stage_and_tensor(model, side, tmp_path, academic_path, capsys):

@@ -48,6 +48,7 @@ def owner():
     return made, made.compile()
 
 
+@pytest.mark.slow
 def test_targets_at_home_train_as_one_device(alone, owner):
     made, programs = owner
     first, last, losses, drawn = trained(made, 20, programs)
@@ -59,6 +60,7 @@ def test_targets_at_home_train_as_one_device(alone, owner):
     assert programs.overflows == 0
 
 
+@pytest.mark.slow
 def test_requests_that_do_not_fit_run_again_and_change_nothing(alone, owner):
     made, _ = owner
     layout = made.layout

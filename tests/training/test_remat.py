@@ -83,6 +83,7 @@ def of_policy(policy: str):
 KEPT = ["na", "dots", "stage", "full", "fp_out,na_weights"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [pytest.param("na", marks=pytest.mark.slow), *KEPT[1:]])
 def test_gradients_are_those_of_keeping_everything(policy):
     expected = of_policy("none")[1]
@@ -127,6 +128,7 @@ def scattered() -> HeteroGraph:
     )
 
 
+@pytest.mark.slow
 @NATIVE
 @pytest.mark.parametrize("name", ["rgcn", "rgat"])
 def test_the_compiler_does_not_undo_recomputation(name):
@@ -141,6 +143,7 @@ def test_the_compiler_does_not_undo_recomputation(name):
     assert peaks["full"] < 0.7 * peaks["none"]
 
 
+@pytest.mark.slow
 @NATIVE
 def test_native_attention_keeps_what_is_named():
     check("gat", {"attention": "native"}, ["fp_out,na_stats,na_out"])

@@ -47,6 +47,7 @@ def with_rows(config, rows, **kernels):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "implementation"), RUNS + [pytest.param(*each, marks=pytest.mark.slow) for each in SLOW_RUNS]
 )

@@ -24,6 +24,7 @@ def one_device():
     return config, programs, steps(programs, 20)
 
 
+@pytest.mark.slow
 def test_two_devices_give_the_parameters_of_one_with_one_all_reduce(one_device):
     config, _, (expected, reports) = one_device
     programs = compiled(academic(), config, devices=2)

@@ -395,6 +395,7 @@ def test_times_of_whole_numbers_and_of_time_zones():
 
 def test_csv_needs_no_pyarrow_and_parquet_says_that_it_does(tmp_path, monkeypatch):
     csv, parquet = shop.write(tmp_path / "csv", ".csv"), shop.write(tmp_path / "parquet", ".parquet")
+    pyarrow.chunked_array([["a"]]).is_null()  # what pandas' strings need of pyarrow is loaded at its first use
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     check_shop(load("tables", csv))
     check_shop(from_tables(shop.SCHEMA, {name: as_pandas(columns) for name, columns in shop.TABLES.items()}))
