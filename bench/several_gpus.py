@@ -2,8 +2,8 @@
 
 `python -m bench.several_gpus`: compiles the updates of the mini-batch recipes on the synthetic ogbn-mag for A100 in
 the environment of `bench.gpu` (made if it is missing, 1.2 GB), a minute a program; `--resume` keeps what was compiled.
-Nothing is run on a GPU. Every figure in the result is modelled, but for the time of sampling on the host, which is that
-of `bench.contention` on this machine, and says so.
+Nothing is run on a GPU. Every figure in the result is modelled; the time of sampling on the host in it was measured on
+CPUs (`host_sampling_s`).
 
 The batch is divided over n devices, as in the paper. Of one step, with the constants below:
 
@@ -32,7 +32,7 @@ from jhgnn.profiling.costs import cost
 from jhgnn.profiling.hlo import Computation, Module, parse
 
 OUTPUT = RESULTS / "several-gpus.json"
-CONTENTION = RESULTS / "contention.json"
+PAPER, CONTENTION = RESULTS / "paper.json", RESULTS / "contention.json"
 GPU = "a100"
 DEVICES = (1, 2, 4, 8)
 RECIPES = ("rgcn_mag", "rgat_mag", "han_mag")
@@ -113,25 +113,25 @@ def step(row: Mapping[str, Any], sample_s: float) -> Row:
     }
 
 
-def host_sampling_s() -> dict[int, float]:
-    """Devices -> seconds of a process that samples a device's share, by `bench.contention`, measured on a CPU."""
-    rows = json.loads(CONTENTION.read_text(encoding="utf-8"))["rows"]
-    return {row["shares"]: row["processes"]["ms"] / 1e3 for row in rows}
+def host_sampling_s(recipe: str) -> dict[int, float]:
+    """Devices -> seconds of the process that samples a device's share of a batch, from what was measured on CPUs.
+
+    The whole batch is that of `python -m bench.paper`, with the same recipe; how much less or more a share takes when
+    as many processes sample theirs is that of `python -m bench.contention`.
+    """
+    rows = json.loads(PAPER.read_text(encoding="utf-8"))["rows"]
+    name = recipe.replace("_", " ")
+    (whole,) = (row["host"]["SAMPLE"] for row in rows if row["group"] == "sampled" and row["name"] == name)
+    shares = json.loads(CONTENTION.read_text(encoding="utf-8"))["rows"]
+    return {row["shares"]: whole * row["slowdown_processes"] for row in shares}
 
 
 def modelled(rows: Sequence[Row]) -> Iterator[Row]:
     """Steps of every recipe on every number of devices, sampled on the host and on the device."""
-    host = host_sampling_s()
     for row in rows:
-        if row["program"] != "update":
-            continue
-        on_device = row["side"] == "device"
-        yield {
-            "kind": "modelled",
-            "recipe": row["recipe"],
-            "side": row["side"],
-            "devices": row["devices"],
-        } | step(row, 0.0 if on_device else host.get(row["devices"], 0.0))
+        host = 0.0 if row["side"] == "device" else host_sampling_s(row["recipe"])[row["devices"]]
+        shown = {key: row[key] for key in ("recipe", "side", "devices")}
+        yield {"kind": "modelled"} | shown | step(row, host)
 
 
 def compiled_rows(cases: Sequence[Case], devices: Sequence[int]) -> Iterator[Row]:
@@ -147,8 +147,10 @@ def compiled_rows(cases: Sequence[Case], devices: Sequence[int]) -> Iterator[Row
                     "side": case.variant.split()[0],
                     "flops": flops,
                     "moved_bytes": moved,
-                    # What is neither state, which stays, nor read every time from the same place.
-                    "batch_bytes": row["argument_bytes"] - row["alias_bytes"],
+                    # What is not state, which stays; where the device samples, the graph stays too, and seeds come.
+                    "batch_bytes": 0
+                    if case.variant.startswith("device")
+                    else row["argument_bytes"] - row["alias_bytes"],
                 }
 
 
@@ -204,7 +206,7 @@ def _store(path: Path, rows: list[Row]) -> None:
         path,
         {
             "study": "several GPUs",
-            "label": "compiled without a device; every time is modelled, but host sampling, measured on a CPU",
+            "label": "compiled without a device; every time is modelled; that of host sampling is from times on CPUs",
             "commit": commit(),
             "gpu": GPUS[GPU].name,
             "load_average": round(os.getloadavg()[0], 2),

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from bench.paper_study.modelled import modelled_findings
 from bench.paper_study.runs import LENGTHS, NUMBERS, geometric_mean, total
 
 Row = dict[str, Any]
@@ -47,9 +48,13 @@ def all_findings(rows: Sequence[Row]) -> list[Finding]:
     if "contention" in groups:
         measured["21"] = lambda: _contention([row for row in rows if row["group"] == "contention"])
     result = []
+    modelled = modelled_findings()
     for number in map(str, range(1, 23)):
         if number in measured:
             result.append(measured[number]())
+        elif number in modelled:
+            claim, paper, _ = _NOT_HERE[number]
+            result.append(Finding(number, claim, paper, *modelled[number]))
         else:
             claim, paper, why = _NOT_HERE[number]
             result.append(Finding(number, claim, paper, why, OPEN if why in (_MINI_BATCH, _CONTENTION) else ABSENT))

@@ -1,7 +1,7 @@
 """How much slower than resident gathers a graph's gathers should be, from reuse distances and the machine's levels.
 
 A gathered row comes from the nearest cache that holds it. What one costs from each level is measured with the same
-kernel on random graphs, whose tables fit that level: in rows of so many edges, as what a row costs besides hides some of
+kernel on random graphs, whose tables fit that level: by the edges of a row, as what a row costs besides hides part of
 the wait, and with or without software prefetching, as the kernel decides by the size of its table. Nothing is fitted to
 the times that the prediction is held against:
 
