@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.paper_study.figures import draw_all
 from bench.paper_study.findings import all_findings
+from bench.paper_study.guidelines import guidelines
 from bench.paper_study.runs import TRACED_STEPS, planned, take
 from bench.record import RESULTS as STORED
 from bench.record import ROOT, commit, store
@@ -110,6 +111,7 @@ def document(results: dict[str, Any]) -> str:
             f" {row['step_s'] * 1e3:.1f} |"
         )
     lines += tables(rows)
+    lines += guidelines(rows)[:-1]
     lines += ["", "## Figures"]
     for name, caption in CAPTIONS.items():
         if (IMAGES / name).exists():
@@ -118,7 +120,8 @@ def document(results: dict[str, Any]) -> str:
         "",
         "Not measurable here, so without a figure: Fig. 7b and Fig. 8 (stall reasons, L2 hits: counters of a GPU),"
         " Fig. 10b and c (sampling on a GPU), Fig. 12 (several GPUs), the hit rate in Fig. 13b (counters), Fig. 14"
-        " (PCIe and NVLink).",
+        ' (PCIe and NVLink). Verdicts that begin with "modelled" come from reuse distances ([locality](locality.md))'
+        " and from programs compiled for A100 (constants: `bench/several_gpus.py`); nothing was run on a GPU.",
         "",
     ]
     return "\n".join(lines)
