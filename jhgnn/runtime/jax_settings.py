@@ -7,6 +7,7 @@ import jax
 
 from jhgnn.runtime.nvidia import check_platforms
 from jhgnn.runtime.step_memory import keep_step_memory
+from jhgnn.runtime.xla_flags import check_xla_flags
 
 CACHE_DIR = Path("~/.cache/jhgnn/xla")
 
@@ -16,9 +17,10 @@ def configure_jax() -> None:
     where or that it should not.
 
     Raises:
-        InputError: `JAX_PLATFORMS` names a platform that JAX cannot start here.
+        InputError: `JAX_PLATFORMS` names a platform that JAX cannot start here, or `XLA_FLAGS` a flag that XLA refuses.
     """
     keep_step_memory()
+    check_xla_flags()
     check_platforms()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
