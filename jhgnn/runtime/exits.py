@@ -51,7 +51,7 @@ def ending(
         text = f"a warning became an error, as PYTHONWARNINGS or -W says: {type(warning).__name__}: {warning}"
         return _end(f"{' '.join(text.split())[:400]}; leave that out", WRONG_INPUT)
     except OSError as error:
-        text = f"{error.filename or 'a file'}: {error.strerror or ' '.join(str(error).split())}"
+        text = f"{error.filename or 'standard output, or a file'}: {error.strerror or ' '.join(str(error).split())}"
         return _end(text, STORAGE if of_storage(error) else WRONG_INPUT)
     except MemoryError as error:
         return _out_of_memory(error, memory_advice)

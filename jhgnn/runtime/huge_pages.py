@@ -40,8 +40,9 @@ def restart_on_huge_pages() -> None:
     """
     missing = wanted_environment()
     if missing:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the command was started without it
+                stream.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | missing)
 
 

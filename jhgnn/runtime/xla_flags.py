@@ -1,4 +1,4 @@
-"""Whether XLA takes what `XLA_FLAGS` says; with a flag that it does not know it aborts the process, with a native stack."""
+"""Whether XLA takes what `XLA_FLAGS` says; with an unknown flag it aborts the process, with a native stack."""
 
 import os
 import subprocess
