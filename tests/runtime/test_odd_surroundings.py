@@ -1,4 +1,4 @@
-"""What a process was started with, and no input: streams, environment variables, warnings; each is one line, or goes on."""
+"""What surrounds a process beside its input: streams, environment variables; what is wrong there is one line."""
 
 import os
 import subprocess
