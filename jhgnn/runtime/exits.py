@@ -61,6 +61,8 @@ def ending(
         reason = cause(error)
         if reason is None and (setting := _refused_setting(error)):
             return _end(setting, WRONG_INPUT)
+        if isinstance(error, RuntimeError) and str(error).startswith("Could not determine home"):  # pathlib's words
+            return _end("a path begins with ~, but this user has no home folder; set HOME", WRONG_INPUT)
         if reason is None:
             raise
         return _end(f"a file cannot be read or written: {reason}", STORAGE)

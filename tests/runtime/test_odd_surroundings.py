@@ -5,10 +5,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from jhgnn.errors import InputError
+from jhgnn.runtime import exits, huge_pages, jax_settings
+
 ROOT = Path(__file__).parents[2]
+MODES = {"jax_enable_x64": False, "jax_disable_jit": False}
 OVER = "--model.bases=2 --model.blocks=2"
 """A command line that is refused before anything is read."""
 
@@ -52,3 +57,36 @@ def test_an_environment_variable_that_jax_does_not_take_is_one_line(setting, wor
     assert words in stderr
     assert stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_user_without_a_home_folder_is_told_so(monkeypatch, capsys):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert exits.ending(lambda _: len(str(Path("~/.cache").expanduser()))) == 2
+    assert capsys.readouterr().err == "error: a path begins with ~, but this user has no home folder; set HOME\n"
+
+
+def test_a_warning_that_became_an_error_is_one_line(capsys):
+    def warn(_: object) -> int:
+        raise DeprecationWarning("old\nname")
+
+    assert exits.ending(warn) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: a warning became an error, as PYTHONWARNINGS or -W says: Deprecati"
+    )
+
+
+@pytest.mark.parametrize("name", ["jax_enable_x64", "jax_disable_jit"])
+def test_a_mode_of_jax_in_which_nothing_trains_is_refused(name, monkeypatch):
+    monkeypatch.setattr(jax_settings, "jax", SimpleNamespace(config=SimpleNamespace(**MODES | {name: True})))
+    with pytest.raises(InputError, match=f"{name.upper()} is set, but"):
+        jax_settings.configure_jax()
+
+
+def test_an_interpreter_that_cannot_be_started_again_goes_on_without_huge_pages(monkeypatch):
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(huge_pages, "wanted_environment", lambda: {"GLIBC_TUNABLES": "x"})
+    monkeypatch.setattr("os.execve", refused)
+    huge_pages.restart_on_huge_pages()
