@@ -74,6 +74,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
     import jax
 
     from jhgnn.planning.budget import within_budget
+    from jhgnn.runtime.agreement import COMPILED, agree
     from jhgnn.runtime.console import Say
     from jhgnn.runtime.files import write_text
     from jhgnn.runtime.jax_settings import configure_jax
@@ -103,6 +104,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
             execution = prepare(config)
             describe(say, execution, folder)
             programs = within_budget(execution, say).compile()
+            agree(COMPILED, {})
         with stop_on_signals() as stop:
             return _train_seeds(
                 config, folder, execution, programs, say, stop, num_seeds=num_seeds, resume=resume, leads=leads
@@ -173,21 +175,33 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, 
     import jax
 
     from jhgnn.runtime import processes
+    from jhgnn.training.alike import started_with
 
     if not processes.are_several(config.distributed):
         return run(config, folder, num_seeds=num_seeds, resume=resume, leaving=leaving)
     if not config.run.dir:
         raise InputError("several processes need run.dir, one folder that all of them reach")
-    open_folder(folder, num_seeds=num_seeds, resume=resume)  # each of them, before they join and one of them writes
+    try:
+        open_folder(folder, num_seeds=num_seeds, resume=resume)  # each of them, before they join and one of them writes
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        processes.refuse(config.distributed, str(error))
     way = f"continue all of them with --resume --run.dir {folder}"
-    processes.join(config.distributed, farewell=lambda: f"{left_in(folder)}; {way}")
+    started = started_with(config, num_seeds=num_seeds, resume=resume)
+    try:
+        processes.join(config.distributed, started=started, farewell=lambda: f"{left_in(folder)}; {way}")
+    except processes.DisagreementError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if not resume:
+            withdraw(folder)
+        processes.leave_on_bad_input(str(error))
     try:
         code = run(config, folder, num_seeds=num_seeds, resume=resume, leaving=leaving, several=True)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr, flush=True)
         if of_storage(error):
             processes.leave(exits.STORAGE)
-        processes.leave_on_bad_input()
+        processes.leave_on_bad_input(str(error))
     except StorageError as error:
         print(f"error: {error}", file=sys.stderr)
         processes.leave(exits.STORAGE)

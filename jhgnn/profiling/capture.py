@@ -10,7 +10,7 @@ import dataclasses
 import json
 import statistics
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from jhgnn.config.recipe import to_toml
 from jhgnn.nn.stage import barriers
 from jhgnn.profiling.program_memory import assigned_rows, module_proto
 from jhgnn.profiling.roofline import measure_ceilings
-from jhgnn.profiling.xplane import STEP
+from jhgnn.profiling.xplane import STEP, make_newest, traces
 from jhgnn.runtime.files import write_json, write_text
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.execution import Batch, Execution, Programs
@@ -177,12 +177,19 @@ def _traced(folder: Path, stepper: _Stepper, steps: int) -> dict[str, Any]:
     return {"traced_s": seconds, "loss": stepper.loss, "passed_over": stepper.passed_over}
 
 
-def tracing(folder: Path, host_level: int) -> contextlib.AbstractContextManager[None]:
-    """A trace without Python frames; level 2 records the ops of XLA:CPU, level 1 annotations alone."""
+@contextlib.contextmanager
+def tracing(folder: Path, host_level: int) -> Iterator[None]:
+    """A trace without Python frames; level 2 records the ops of XLA:CPU, level 1 annotations alone.
+
+    It counts as the newest of its folder, also where the clock was set back since an earlier one.
+    """
+    earlier = traces(folder)
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = host_level
-    return jax.profiler.trace(str(folder), profiler_options=options)
+    with jax.profiler.trace(str(folder), profiler_options=options):
+        yield
+    make_newest([path for path in traces(folder) if path not in earlier], earlier)
 
 
 def _inference_s(programs: Programs, inference: Compiled, stepper: _Stepper, warm_up: int, steps: int) -> float:

@@ -10,8 +10,9 @@ device count as host work, LOAD.
 
 import bisect
 import dataclasses
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,24 @@ def find_trace(folder: Path) -> Path:
     """
     if folder.is_file():
         return folder
-    below = folder / "plugins" if (folder / "plugins").is_dir() else folder
-    found = sorted(below.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
+    found = traces(folder)
     if not found:
         raise InputError(f"trace {folder}: no .xplane.pb file below it; name a folder written by jhgnn.profile")
     return found[-1]
+
+
+def traces(folder: Path) -> list[Path]:
+    """The `.xplane.pb` files below a folder, oldest first; of one that the profiler wrote, those of its own trace."""
+    below = folder / "plugins" if (folder / "plugins").is_dir() else folder
+    return sorted(below.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
+
+
+def make_newest(files: Sequence[Path], others: Sequence[Path]) -> None:
+    """Gives files a later time than others of the same folder have, where the clock did not."""
+    latest = max((path.stat().st_mtime for path in others), default=0.0)
+    for path in files:
+        if path.stat().st_mtime <= latest:
+            os.utime(path, (latest + 1, latest + 1))
 
 
 def read(path: Path, module: str = "") -> Trace:

@@ -1,10 +1,21 @@
 """Lines and tables for a person who watches a command."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
+
+
+def silence(stream: TextIO) -> None:
+    """A stream that cannot be written leads nowhere from now on; else Python tries once more at its end, and fails."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 class Say:
@@ -15,7 +26,12 @@ class Say:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
     def __call__(self, line: str) -> None:
-        self.console.print(line, markup=False)
+        try:
+            self.console.print(line, markup=False)
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk, or a terminal that is gone: training goes on without a witness
+            silence(sys.stderr)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table on stdout: boxed on a terminal, aligned columns elsewhere."""

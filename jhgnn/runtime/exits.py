@@ -4,9 +4,11 @@ import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 
 from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime.console import silence
 from jhgnn.runtime.interrupt import Leaving, leaving_on_signals
 from jhgnn.runtime.storage_cause import cause, of_storage
 
@@ -28,10 +30,11 @@ def ending(
         memory_advice: what needs less memory.
         closed_pipe: the code where nobody reads what it says any more.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names that the locale has no letters for are escaped
-            stream.reconfigure(errors="backslashreplace")
     try:
+        open_streams()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # names that the locale has no letters for are escaped
+                stream.reconfigure(errors="backslashreplace")
         with leaving_on_signals(interrupted) as leaving:
             code = command(leaving)
             sys.stdout.flush()
@@ -44,8 +47,11 @@ def ending(
         return _end(interrupted, 128 + signal.SIGINT)
     except BrokenPipeError:  # `... | head`: the reader has enough, or the terminal is gone
         return _end("", closed_pipe)
+    except Warning as warning:
+        text = f"a warning became an error, as PYTHONWARNINGS or -W says: {type(warning).__name__}: {warning}"
+        return _end(f"{' '.join(text.split())[:400]}; leave that out", WRONG_INPUT)
     except OSError as error:
-        text = f"{error.filename or 'a file'}: {error.strerror or ' '.join(str(error).split())}"
+        text = f"{error.filename or 'standard output, or a file'}: {error.strerror or ' '.join(str(error).split())}"
         return _end(text, STORAGE if of_storage(error) else WRONG_INPUT)
     except MemoryError as error:
         return _out_of_memory(error, memory_advice)
@@ -53,9 +59,41 @@ def ending(
         if "RESOURCE_EXHAUSTED" in str(error) and cause(error) is None:  # XLA's word for it
             return _out_of_memory(error, memory_advice)
         reason = cause(error)
+        if reason is None and (setting := _refused_setting(error)):
+            return _end(setting, WRONG_INPUT)
+        if isinstance(error, RuntimeError) and str(error).startswith("Could not determine home"):  # pathlib's words
+            return _end("a path begins with ~, but this user has no home folder; set HOME", WRONG_INPUT)
         if reason is None:
             raise
         return _end(f"a file cannot be read or written: {reason}", STORAGE)
+
+
+def open_streams() -> None:
+    """Gives streams that the command was started without somewhere to lead, for reading nothing or writing to nobody.
+
+    Else the next file that is opened would take the number of a stream that is closed, and what a library prints.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            handle = os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def _refused_setting(error: BaseException) -> str:
+    """What to say where JAX cannot be imported, as it does not take one of its environment variables; else nothing."""
+    if "jax" in sys.modules:
+        return ""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if not any(f"{os.sep}jax{os.sep}" in file for file in files):
+        return ""
+    names = ", ".join(sorted(name for name in os.environ if name.startswith("JAX_"))) or "none that it knows"
+    return f"JAX cannot be imported: {' '.join(str(error).split())}; of its environment variables are set: {names}"
 
 
 def _out_of_memory(error: BaseException, advice: str) -> int:
@@ -68,6 +106,6 @@ def _end(line: str, code: int) -> int:
         try:
             stream.write(text)
             stream.flush()
-        except OSError:  # Python would try once more at its end, and complain
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except OSError:
+            silence(stream)
     return code

@@ -6,6 +6,7 @@ them 4 KiB at a time: 37,000 page faults a step for R-GAT on DBLP, half of its t
 that wants it starts itself once more, as the same process.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -40,9 +41,11 @@ def restart_on_huge_pages() -> None:
     """
     missing = wanted_environment()
     if missing:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | missing)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the command was started without it
+                stream.flush()
+        with contextlib.suppress(OSError):  # an interpreter that may not be started by this name: without huge pages
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | missing)
 
 
 def _glibc_version() -> tuple[int, ...]:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import jax
 
+from jhgnn.errors import InputError
 from jhgnn.runtime.nvidia import check_platforms
 from jhgnn.runtime.step_memory import keep_step_memory
+from jhgnn.runtime.xla_flags import check_xla_flags
 
 CACHE_DIR = Path("~/.cache/jhgnn/xla")
 
@@ -16,10 +18,22 @@ def configure_jax() -> None:
     where or that it should not.
 
     Raises:
-        InputError: `JAX_PLATFORMS` names a platform that JAX cannot start here.
+        InputError: `JAX_PLATFORMS` names a platform that JAX cannot start here, `XLA_FLAGS` a flag that XLA
+            refuses, or JAX is in a mode that training does not work in.
     """
+    _check_modes()
     keep_step_memory()
+    check_xla_flags()
     check_platforms()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _check_modes() -> None:
+    for name, why in (
+        ("jax_enable_x64", "weights and sums are float32, and dropout draws 32 bits at most"),
+        ("jax_disable_jit", "training runs compiled programs"),
+    ):
+        if getattr(jax.config, name):
+            raise InputError(f"{name.upper()} is set, but {why}; leave it out")

@@ -6,15 +6,17 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jax
+from jax._src import distributed
 from jax._src.lib import _jax
-from orbax.checkpoint import multihost
 
 from jhgnn.config import DistributedConfig
 from jhgnn.errors import InputError
+from jhgnn.runtime import agreement
+from jhgnn.runtime.agreement import DisagreementError
 
 _CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where SLURM, Open MPI and other launchers say how many processes they started; JAX joins those of the first two."""
@@ -25,6 +27,9 @@ _WAIT_MS = 24 * 3600 * 1000
 
 _FAREWELL_MS = 10 * 1000
 """For others that have met the same bad input and are about to say so."""
+
+_STARTING_S = 20
+"""Beyond a heartbeat's timeout, for a process that has joined to say what it was started with."""
 
 
 def in_cluster() -> bool:
@@ -37,34 +42,33 @@ def are_several(config: DistributedConfig) -> bool:
     return config.num_processes > 1 or (in_cluster() and not config.coordinator)
 
 
-def join(config: DistributedConfig, *, farewell: Callable[[], str] = lambda: "start all of them again") -> None:
+def join(
+    config: DistributedConfig,
+    *,
+    started: Mapping[str, str] | None = None,
+    farewell: Callable[[], str] = lambda: "start all of them again",
+) -> None:
     """Joins the other processes, before anything else uses JAX's devices.
 
     A process that stays silent for `heartbeat_timeout_s` counts as dead, and all others end with one line.
 
     Args:
         config: where they are.
+        started: what this one was started with, which must be the same in all of them.
         farewell: what is left then, and how to go on.
 
     Raises:
+        DisagreementError: they were started with something else, or one of them refuses its input.
         InputError: they cannot be found.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    known = {
-        "coordinator_address": config.coordinator,
-        "num_processes": config.num_processes,
-        "process_id": config.process_id,
-    }
     try:
-        with _told_of_silence(config.heartbeat_timeout_s, farewell):
-            jax.distributed.initialize(
-                **(known if config.coordinator else {}),  # type: ignore[arg-type]
-                initialization_timeout=10 * config.heartbeat_timeout_s,
-                heartbeat_timeout_seconds=config.heartbeat_timeout_s,
-                shutdown_timeout_seconds=config.heartbeat_timeout_s,
-            )
+        _initialize(config, 10 * config.heartbeat_timeout_s, farewell)
+        agreement.agree(agreement.STARTED, started or {}, limit_s=config.heartbeat_timeout_s + _STARTING_S)
+        jax.process_count()  # finds the devices of all of them
         # Process 0 is told of the others before they are: if it ended then, they would look for it until the timeout.
         meet("joined")
+    except DisagreementError:
+        raise
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         if config.coordinator:
@@ -76,13 +80,42 @@ def join(config: DistributedConfig, *, farewell: Callable[[], str] = lambda: "st
         ) from None
 
 
+def refuse(config: DistributedConfig, why: str) -> NoReturn:
+    """Joins the others, if they come within a heartbeat's timeout, to tell them that this one cannot begin; ends it.
+
+    Else they would look for it for minutes. The line that says why has been printed.
+    """
+    _leaving.acquire()  # whatever happens to the others now, nothing more is said
+    with contextlib.suppress(RuntimeError, ValueError):
+        _initialize(config, config.heartbeat_timeout_s, str)
+        leave_on_bad_input(why)
+    leave(2)
+
+
+def _initialize(config: DistributedConfig, timeout_s: int, farewell: Callable[[], str]) -> None:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    known = {
+        "coordinator_address": config.coordinator,
+        "num_processes": config.num_processes,
+        "process_id": config.process_id,
+    }
+    with _told_of_silence(config.heartbeat_timeout_s, farewell):
+        jax.distributed.initialize(
+            **(known if config.coordinator else {}),  # type: ignore[arg-type]
+            initialization_timeout=timeout_s,
+            heartbeat_timeout_seconds=config.heartbeat_timeout_s,
+            shutdown_timeout_seconds=config.heartbeat_timeout_s,
+        )
+
+
 def meet(name: str, *, timeout_ms: int = _WAIT_MS) -> None:
     """Waits here for all processes that `join` found, as long as they live; returns at once where there is one.
 
     Before the first exchange: gloo gives processes 30 s to find each other then, and on a busy machine one may have
     compiled for that much longer than the other.
     """
-    multihost.get_barrier_sync_fn()(key=name, timeout_ms=timeout_ms)
+    if agreement.are_joined():
+        agreement.client().wait_at_barrier(name, timeout_ms)
 
 
 @contextlib.contextmanager
@@ -121,7 +154,8 @@ _leaving = threading.Lock()
 def leave_with(why: str) -> NoReturn:
     """Ends this process at once with exit code 1 and one line, whichever of its threads knows first why."""
     _leaving.acquire()
-    print(f"error: process {jax.process_index()} of {jax.process_count()} ends, as {why}", file=sys.stderr)
+    state = distributed.global_state  # JAX's own functions would wait for devices, which may not be found yet
+    print(f"error: process {state.process_id} of {state.num_processes} ends, as {why}", file=sys.stderr)
     leave(1)
 
 
@@ -132,11 +166,12 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def leave_on_bad_input() -> NoReturn:
-    """Ends this process with exit code 2, together with those that refuse the same input.
+def leave_on_bad_input(why: str) -> NoReturn:
+    """Ends this process with exit code 2, together with those that refuse the same input or wait for this one to begin.
 
     The first to end would take the others with it, before they have said why.
     """
+    agreement.refuse(why)
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # the others go on, or are dead
         meet("bad input", timeout_ms=_FAREWELL_MS)
     leave(2)

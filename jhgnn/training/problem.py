@@ -34,6 +34,7 @@ from jhgnn.tasks.class_counts import Loss, Metric
 from jhgnn.tasks.link_prediction import LinkPrediction
 from jhgnn.tasks.node_classification import NodeClassification
 from jhgnn.tasks.task import Task
+from jhgnn.training.alike import agree_on_data
 from jhgnn.training.checks import check
 
 TaskFactory: TypeAlias = Callable[[HeteroGraph], Task]
@@ -74,7 +75,8 @@ def read_problem(config: Config, *, progress: bool = True) -> Problem:
     """Reads the data that a recipe names, or the topology of its parts, and finds its task and model.
 
     Raises:
-        InputError: the recipe's settings do not go together, the data is broken, or the task cannot be learnt from it.
+        InputError: the recipe's settings do not go together, the data is broken or another than that of the processes
+            that this one has joined, or the task cannot be learnt from it.
     """
     model = models.find(config.model.name)
     check(config, model)
@@ -83,6 +85,7 @@ def read_problem(config: Config, *, progress: bool = True) -> Problem:
         graph = read_topology(config.distributed.parts, target=config.data.target or None)
     else:
         graph = read_graph(config, progress=progress)
+    agree_on_data(graph, config)
     return pose(graph, config, model=model, read_s=time.perf_counter() - start)
 
 

@@ -1,0 +1,92 @@
+"""What surrounds a process beside its input: streams, environment variables; what is wrong there is one line."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from jhgnn.errors import InputError
+from jhgnn.runtime import exits, huge_pages, jax_settings
+
+ROOT = Path(__file__).parents[2]
+MODES = {"jax_enable_x64": False, "jax_disable_jit": False}
+OVER = "--model.bases=2 --model.blocks=2"
+"""A command line that is refused before anything is read."""
+
+
+def ended(command: str, settings: Mapping[str, str] | None = None, stdin: bytes = b"") -> tuple[int, str, str]:
+    """`jhgnn COMMAND` in a shell with environment variables: its exit code, stdout and stderr."""
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT), "JHGNN": f"{sys.executable} -m jhgnn"} | (settings or {})
+    shell = ["bash", "-c", f"$JHGNN {command}"]
+    done = subprocess.run(shell, env=environment, cwd=ROOT, input=stdin, capture_output=True, timeout=120)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_stream_that_is_closed_changes_nothing_else(closed):
+    code, _, stderr = ended(f"train {OVER} {closed}")
+    assert code == 2
+    assert stderr.startswith("error: command line: model.bases = 2 and model.blocks = 2")
+    assert stderr.count("\n") == 1
+
+
+def test_a_closed_stderr_leaves_the_exit_code():
+    assert ended(f"train {OVER} 2>&-") == (2, "", "")
+    assert ended(f"train {OVER} 2>/dev/full") == (2, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"JAX_ENABLE_X64": "banana"}, "JAX cannot be imported"),
+        ({"XLA_FLAGS": "--nonsense"}, "XLA_FLAGS='--nonsense': XLA does not take it: Unknown flag in XLA_FLAGS"),
+        ({"XLA_FLAGS": "--xla_backend_optimization_level=abc"}, "XLA does not take it: Couldn't interpret value abc"),
+        ({"XLA_FLAGS": "/nowhere/flags"}, "XLA does not take it: Could not open file"),
+        ({"JAX_PLATFORMS": "nonsense"}, "JAX_PLATFORMS=nonsense: JAX cannot start it"),
+    ],
+)
+def test_an_environment_variable_that_jax_does_not_take_is_one_line(setting, words, tmp_path):
+    code, _, stderr = ended(f"train --run.dir {tmp_path / 'run'} --sgb.cache_dir ''", setting)
+    assert code == 2, stderr
+    assert stderr.startswith("error: ")
+    assert words in stderr
+    assert stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_user_without_a_home_folder_is_told_so(monkeypatch, capsys):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert exits.ending(lambda _: len(str(Path("~/.cache").expanduser()))) == 2
+    assert capsys.readouterr().err == "error: a path begins with ~, but this user has no home folder; set HOME\n"
+
+
+def test_a_warning_that_became_an_error_is_one_line(capsys):
+    def warn(_: object) -> int:
+        raise DeprecationWarning("old\nname")
+
+    assert exits.ending(warn) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: a warning became an error, as PYTHONWARNINGS or -W says: Deprecati"
+    )
+
+
+@pytest.mark.parametrize("name", ["jax_enable_x64", "jax_disable_jit"])
+def test_a_mode_of_jax_in_which_nothing_trains_is_refused(name, monkeypatch):
+    monkeypatch.setattr(jax_settings, "jax", SimpleNamespace(config=SimpleNamespace(**MODES | {name: True})))
+    with pytest.raises(InputError, match=f"{name.upper()} is set, but"):
+        jax_settings.configure_jax()
+
+
+def test_an_interpreter_that_cannot_be_started_again_goes_on_without_huge_pages(monkeypatch):
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(huge_pages, "wanted_environment", lambda: {"GLIBC_TUNABLES": "x"})
+    monkeypatch.setattr("os.execve", refused)
+    huge_pages.restart_on_huge_pages()
