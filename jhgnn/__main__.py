@@ -10,6 +10,7 @@ COMMANDS = {
     "train": ("jhgnn.train", "train, evaluate, checkpoint and resume a recipe"),
     "predict": ("jhgnn.predict", "predictions and embeddings from a run"),
     "serve": ("jhgnn.serve", "answers for single nodes, line by line"),
+    "explain": ("jhgnn.explain", "what predictions of single nodes rest on"),
     "profile": ("jhgnn.profile", "where a training step spends its time and memory"),
     "search": ("jhgnn.search", "choose fields of a recipe by validation scores"),
     "partition": ("jhgnn.partition", "cut a heterograph into parts"),
@@ -17,7 +18,7 @@ COMMANDS = {
 }
 """The module of each, and what it is for."""
 
-_ON_HUGE_PAGES = ("train", "predict", "serve", "profile", "search")
+_ON_HUGE_PAGES = ("train", "predict", "serve", "explain", "profile", "search")
 
 
 def usage() -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from jhgnn.runtime.interrupt import Leaving
 from jhgnn.runtime.storage_cause import OF_STORAGE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from jhgnn.inference.new_rows import NewNodes
     from jhgnn.inference.predictor import Predictor
 
@@ -68,6 +70,17 @@ def predict(
             files = predictor.files(predictor.ids(keys))
     if keys is not None:
         what = f"{len(keys):,} of {what}"
+    write_output(output, files)
+    return f"{what}, parameters of epoch {best_epoch}: {output}"
+
+
+def write_output(output: Path, files: Mapping[str, "np.ndarray | str"]) -> None:
+    """Writes files into the folder that `--output` names.
+
+    Raises:
+        InputError: the folder cannot be written.
+        StorageError: there is no room, or its disk fails.
+    """
     try:
         output.mkdir(parents=True, exist_ok=True)
         write_together(output, files)
@@ -77,7 +90,6 @@ def predict(
         raise StorageError(
             f"--output {output}: {error.strerror}; the run is as it was: mend that, and start again"
         ) from None
-    return f"{what}, parameters of epoch {best_epoch}: {output}"
 
 
 def other_graph(config: Config, folder: Path, new_nodes: "NewNodes") -> "tuple[Predictor, int] | None":

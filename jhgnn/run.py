@@ -12,8 +12,11 @@ import numpy as np
 
 from jhgnn import models
 from jhgnn.config import Config
-from jhgnn.config.recipe import load_recipe
+from jhgnn.config.options import ExplainConfig
+from jhgnn.config.recipe import load_recipe, section_of
 from jhgnn.errors import InputError
+from jhgnn.explaining.explainer import explain, files_of
+from jhgnn.explaining.explanation import Explanation
 from jhgnn.graph.hetero_graph import SPLITS, HeteroGraph
 from jhgnn.inference.exported import export
 from jhgnn.inference.new_rows import NewNodes
@@ -22,6 +25,7 @@ from jhgnn.inference.trained_on import TrainedOn
 from jhgnn.models import checked
 from jhgnn.nn.model import Model
 from jhgnn.runtime.console import Say
+from jhgnn.runtime.files import write_together
 from jhgnn.runtime.jax_settings import configure_jax
 from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
@@ -182,6 +186,40 @@ class Run:
         config = without_updates(self.config)
         own = self.execution.graph if graph is None else graph
         return Predictor(config, self.execution.model, self.trained_on, own, lambda _: self.params, new_nodes=new_nodes)
+
+    def explain(
+        self,
+        nodes: Sequence[str] | Sequence[int] | np.ndarray,
+        *,
+        graph: HeteroGraph | None = None,
+        new_nodes: NewNodes = "refuse",
+        folder: str | Path | None = None,
+        **settings: Any,
+    ) -> list[Explanation]:
+        """What the predictions of some target nodes rest on; see `docs/explaining.md`.
+
+        Args:
+            nodes: their keys, or their numbers where they have none.
+            graph, new_nodes: as `predict` takes them.
+            folder: where `explanations.json` and `explanations.html` are written; None: nowhere.
+            settings: fields of `jhgnn.config.options.ExplainConfig`, such as `top` and `steps`.
+
+        Raises:
+            InputError: as `predict`; a setting is unknown or impossible; the model erases types; a receptive field has
+                too many edges; or the folder cannot be written.
+        """
+        own = section_of(ExplainConfig, settings, "explain: ")
+        predictor = self.predictor(graph, new_nodes=new_nodes)
+        found = explain(predictor, predictor.ids(nodes).tolist(), own)
+        if folder is not None:
+            title = f"{self.config.model.name} on {predictor.graph.name}"
+            place = Path(folder).expanduser()
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                write_together(place, files_of(found, title))
+            except OSError as error:
+                raise InputError(f"{place} cannot be written: {error.strerror or error}") from None
+        return found
 
     @property
     def trained_on(self) -> TrainedOn:

@@ -5,7 +5,7 @@ import typing
 from typing import Any, Literal
 
 from jhgnn.config.options import Config
-from jhgnn.config.recipe import fields_of, layered, nearest, read_tables, read_toml, toml_value, type_of
+from jhgnn.config.recipe import fields_of, layered, nearest, read_tables, read_toml, section_of, toml_value, type_of
 from jhgnn.config.shipped import find_recipe
 from jhgnn.errors import InputError
 
@@ -31,6 +31,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                 metavar=_metavar(hint),
                 help=f"{field.metadata['help'].replace('%', '%%')} (default {shown})",
             )
+
+
+def add_section(parser: argparse.ArgumentParser, section: type) -> None:
+    """Adds an option for every field of a dataclass of options that is no part of a recipe: `--field-name`."""
+    for name, field in fields_of(section).items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=f"setting.{name}",
+            default=argparse.SUPPRESS,
+            metavar=_metavar(type_of(section, name)),
+            help=f"{field.metadata['help'].replace('%', '%%')} (default {toml_value(field.default)})",
+        )
+
+
+def section_from(options: argparse.Namespace, section: type) -> Any:
+    """What `add_section`'s options say.
+
+    Raises:
+        InputError: one of them cannot be what is named.
+    """
+    values = {}
+    for dotted, text in vars(options).items():
+        kind, _, name = dotted.partition(".")
+        if kind == "setting":
+            values[name] = _parsed(text, type_of(section, name))
+    return section_of(section, values, "command line: ")
 
 
 def from_options(options: argparse.Namespace) -> Config:

@@ -326,6 +326,18 @@ class DistributedConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExplainConfig:
+    """What an explanation computes; no part of a recipe."""
+
+    top: int = _option(10, "edges that fidelity leaves out or keeps, and rows that are listed of each kind", minimum=1)
+    steps: int = _option(200, "steps of Adam for edge masks; 0: learn none", minimum=0)
+    learning_rate: float = _option(0.1, "of edge masks", above=0)
+    size: float = _option(1.0, "weight of the masks' mean in their loss", minimum=0)
+    entropy: float = _option(0.1, "weight of the masks' mean entropy in their loss", minimum=0)
+    most_edges: int = _option(200_000, "edges that a receptive field may have, counted once a layer", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """One run; a recipe is its TOML form."""
 

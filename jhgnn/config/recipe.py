@@ -91,6 +91,19 @@ def override(config: Config, tables: Mapping[str, Any], where: str) -> Config:
         raise InputError(f"{where}: {error}") from None
 
 
+def section_of(section: type, values: Mapping[str, Any], where: str) -> Any:
+    """A dataclass of options that is no part of a recipe, from some of its values, checked as those of a recipe are.
+
+    Raises:
+        InputError: an unknown name, a wrong type or an impossible value.
+    """
+    fields = fields_of(section)
+    for key in values:
+        if key not in fields:
+            raise InputError(f"{where}unknown setting {key!r}{nearest(key, fields)}")
+    return section(**{key: _checked(value, section, fields[key], f"{where}{key}") for key, value in values.items()})
+
+
 def to_toml(config: Config) -> str:
     """The whole recipe as TOML; `load_recipe` reads it back to an equal config."""
     lines = []

@@ -54,6 +54,9 @@ class SemanticGraph:
         buckets: receivers by in-degree and senders by out-degree, or None likewise.
         sender_ids, receiver_ids: int32 `[num_sources]` and `[num_targets]`, by which dropout knows the vertices of a
             part of a larger graph; None: by their numbers.
+        message_weights: floating `[num_edges]` in the order of `incoming`, by which each edge's message is multiplied
+            after its mean's or softmax's share of it is known; None: by one. Explanations ask for gradients of them.
+            Implementations that do not read them refuse such a graph.
     """
 
     incoming: Csr
@@ -66,6 +69,7 @@ class SemanticGraph:
     sender_ids: Array | None = None
     receiver_ids: Array | None = None
     buckets: BothBuckets | None = None
+    message_weights: Array | None = None
 
     @property
     def num_edges(self) -> int:

@@ -75,6 +75,7 @@ class NeededRows:
         edges: Mapping[str, EdgeSet],
         inputs: HostRows,
         target: str,
+        width: int,
     ) -> None:
         """
         Args:
@@ -84,9 +85,10 @@ class NeededRows:
             edges: relation -> its edges, which may lie in a file.
             inputs: rows of every type, features or learnt.
             target: the type that is asked for.
+            width: of the rows that layers make.
         """
         self._structure, self._params = structure, params
-        self._edges, self._inputs, self._target = edges, inputs, target
+        self._edges, self._inputs, self._target, self._width = edges, inputs, target, width
         model: Any = nnx.merge(structure, params)
         self._plans: tuple[LayerPlan, ...] = tuple(layer.plan for layer in model.layers)
         self._run = jax.jit(self._layer, static_argnums=(0, 1, 5))
@@ -119,7 +121,7 @@ class NeededRows:
                     valid = np.arange(chunk.num_rows) < chunk.stop - chunk.start
                     out = self._run(index, node_type, self._params, read, (chunk.graphs, valid), chunk.num_rows)
                     parts.append(np.asarray(out, np.float32)[: chunk.stop - chunk.start])
-                made[node_type] = np.concatenate(parts) if parts else np.zeros((0, 1), np.float32)
+                made[node_type] = np.concatenate(parts) if parts else np.zeros((0, self._width), np.float32)
             store = _Made(field.hops[index + 1], made)
         return store.gather(self._target, field.hops[-1][self._target])
 

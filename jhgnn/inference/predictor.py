@@ -1,5 +1,6 @@
 """Predictor: a trained node classifier on another graph of its schema, or on some nodes of its own."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
@@ -9,13 +10,16 @@ import numpy as np
 from flax import nnx
 
 from jhgnn.config import Config
+from jhgnn.config.options import KernelsConfig
 from jhgnn.config.suggested import with_bases
 from jhgnn.errors import InputError
+from jhgnn.graph.edge_set import EdgeSet
 from jhgnn.graph.hetero_graph import Features, HeteroGraph
 from jhgnn.graph.sparse_rows import SparseRows, padded_bytes
 from jhgnn.inference.aligned import aligned
 from jhgnn.inference.needed_rows import NeededRows
 from jhgnn.inference.new_rows import LearntRows, NewNodes, learnt_rows
+from jhgnn.inference.on_fields import OnFields, for_fields, in_edges, sums_over_targets
 from jhgnn.inference.trained_on import TrainedOn
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import GraphSpec
@@ -28,6 +32,7 @@ from jhgnn.training.execution import Execution, builder_of
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import Problem
 from jhgnn.training.state import Builder, Params, abstract_params, structure_of
+from jhgnn.training.whole_graph import WholeGraph
 
 IMPLEMENTATION = "segment"
 """Of neighbor aggregation where a field alone is computed: its graphs are new for each question."""
@@ -153,11 +158,17 @@ class Predictor:
     @functools.cached_property
     def _builder(self) -> Builder:
         """The model as it was trained, by sizes; over its receptive field where it has one."""
-        trained, config = self._trained, self._config.model
+        config = self._config.model
         if not self.reads_fields:
             return self._execution.builder()
+        return builder_of(self._model, self.task, config, self._field_spec)
+
+    @property
+    def _field_spec(self) -> GraphSpec:
+        """What a model over relations is built for where it reads fields."""
+        trained = self._trained
         relations = {str(relation): relation for relation in trained.relations}
-        spec = GraphSpec(
+        return GraphSpec(
             num_nodes=dict(trained.num_nodes),
             feature_widths=dict(trained.widths),
             targets=(trained.target,),
@@ -166,8 +177,6 @@ class Predictor:
             implementations=dict.fromkeys(relations, IMPLEMENTATION),
             sparse_implementation=OPS["sparse_matmul"].choose(SparseRows)[0],
         )
-
-        return builder_of(self._model, self.task, config, spec)
 
     @functools.cached_property
     def _structure(self) -> nnx.GraphDef:
@@ -195,14 +204,58 @@ class Predictor:
         return learnt_rows(self.graph, self._trained, tables, self._new_nodes)
 
     @functools.cached_property
-    def _needed(self) -> NeededRows:
+    def _inputs(self) -> HostRows:
+        """Rows of every type that the first layer reads, features or learnt."""
         model: Any = nnx.merge(self._structure, self._dense)
         tables: dict[str, Any] = dict(self._learnt.tables)
         for node_type in model.embeddings.widths:
             if node_type in self.graph.features:
                 tables[node_type] = _table(self.graph.features[node_type])
-        edges = {str(relation): own for relation, own in self.graph.edges.items()}
-        return NeededRows(self._structure, self._dense, edges, HostRows(tables), self.target)
+        return HostRows(tables)
+
+    @property
+    def _edges(self) -> dict[str, EdgeSet]:
+        return {str(relation): own for relation, own in self.graph.edges.items()}
+
+    @functools.cached_property
+    def _needed(self) -> NeededRows:
+        return NeededRows(
+            self._structure, self._dense, self._edges, self._inputs, self.target, self._config.model.hidden
+        )
+
+    def on_fields(self) -> OnFields:
+        """The model as a function of a receptive field alone, in operations of XLA, for gradients of everything.
+
+        Where its fusion depends on all targets, as that of HAN, their sums are computed once, over the whole graph.
+
+        Raises:
+            InputError: the model erases types.
+        """
+        if self._model.over == "erased":
+            raise InputError(
+                f"model.name = {self._config.model.name!r} passes messages over one graph with its types erased; models"
+                " over relations or metapaths can be shown on a receptive field"
+            )
+        if self.reads_fields:
+            build = builder_of(self._model, self.task, self._config.model, for_fields(self._field_spec))
+            return OnFields(structure_of(build), self._dense, self._edges, self._inputs, self._learnt)
+        self._learnt.check_all(self.graph)
+        whole = self._execution
+        if whole.config.sampling.batch_size:
+            config = self._config
+            config = dataclasses.replace(
+                config,
+                sampling=dataclasses.replace(config.sampling, batch_size=0),
+                training=dataclasses.replace(config.training, rows="all"),
+                kernels=KernelsConfig(),
+            )
+            whole = execution_of(Problem(config, self.task, self._model))
+        assert isinstance(whole, WholeGraph)
+        build = builder_of(self._model, self.task, self._config.model, for_fields(whole.spec))
+        params = jax.device_put(with_tables(self._params, self._learnt.tables))
+        sums = sums_over_targets(whole, params)
+        edges = {name: in_edges(graph) for name, graph in whole.inputs.graphs.items()}
+        return OnFields(structure_of(build), self._dense, edges, self._inputs, self._learnt, sums)
 
     @functools.cached_property
     def _execution(self) -> Execution:

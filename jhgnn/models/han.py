@@ -1,5 +1,6 @@
 """HAN: attention along metapath graphs, then attention over metapaths (Wang et al., WWW 2019)."""
 
+import functools
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -17,6 +18,7 @@ from jhgnn.nn.layer import Layer
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.model import Model
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
+from jhgnn.nn.observed import show
 from jhgnn.nn.reduction import Partial
 from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion, TargetSums
 from jhgnn.nn.stage import stage
@@ -117,8 +119,13 @@ class HANLayer(Layer):
     ) -> dict[str, jax.Array]:
         """The sum of beta_P z_P, with beta from the sums over all targets of the batch."""
         with stage("SF", self.layer):
+            for place, name in enumerate(name for name in self.metapaths if name in block.graphs):
+                show("semantic attention", self.layer, name, functools.partial(self._beta, sums, place))
             fused = self.fusion.finish(parts, sums)
         return self.finish(rows, fused, block)
+
+    def _beta(self, sums: TargetSums, place: int) -> jax.Array:
+        return self.fusion.weights(sums)[place]
 
     def finish(self, rows: Mapping[str, Rows], fused: jax.Array, block: Block) -> dict[str, jax.Array]:
         """Norm and residual, after the attention: what does not depend on how the metapaths were added up."""

@@ -12,10 +12,12 @@ from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.nn import recompute
 from jhgnn.nn.dropout import site_seed
 from jhgnn.nn.feature_projection import Columns, Rows
+from jhgnn.nn.observed import show
 from jhgnn.nn.stage import border, stage
 from jhgnn.ops.indexed_rows import rows_at
 from jhgnn.ops.logit_columns import logit_columns
 from jhgnn.ops.neighbor_attention import neighbor_attention
+from jhgnn.ops.neighbor_attention.segment import attention_weights
 from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.ops.neighbor_sum import neighbor_sum
 from jhgnn.ops.neighbor_sum.sampled import sampled_neighbor_sum
@@ -129,6 +131,13 @@ class AttentionAggregation(nnx.Module):
             if step_seed is not None:
                 rate, seed = self.dropout_rate, site_seed(step_seed, f"layer{layer}/NA/{graph.name}")
             z_nhd = z.reshape(-1, self.heads, self.head_width)
+            if isinstance(graph, SemanticGraph):
+                show(
+                    "edge attention",
+                    layer,
+                    graph.name,
+                    lambda: attention_weights(graph, logit_src, logit_dst, self.negative_slope),
+                )
             out = neighbor_attention(
                 graph,
                 z_nhd,

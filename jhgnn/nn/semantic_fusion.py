@@ -105,13 +105,17 @@ class AttentionFusion(nnx.Module):
         totals = tuple(weights @ self._hidden(part[: len(weights)]) for part in parts)
         return TargetSums(totals, targets.sum(dtype=jnp.float32))
 
-    def finish(self, parts: Sequence[jax.Array], sums: TargetSums) -> jax.Array:
-        """The parts weighted by attention, `[num_rows, width]` float32, from the sums over all targets."""
+    def weights(self, sums: TargetSums) -> jax.Array:
+        """The attention of each part, float32 `[parts]`, from the sums over all targets; it adds up to 1."""
         count = sums.num_targets
         count = max(count, 1.0) if isinstance(count, float) else jnp.maximum(count, 1.0)
         means = [total / count for total in sums.totals]
         scores = jnp.stack([(mean @ self.query[...])[0] for mean in means])
-        betas = jax.nn.softmax(scores)
+        return jax.nn.softmax(scores)
+
+    def finish(self, parts: Sequence[jax.Array], sums: TargetSums) -> jax.Array:
+        """The parts weighted by attention, `[num_rows, width]` float32, from the sums over all targets."""
+        betas = self.weights(sums)
         total = betas[0] * parts[0].astype(betas.dtype)
         for beta, part in zip(betas[1:], parts[1:], strict=True):
             total = total + beta * part

@@ -54,6 +54,7 @@ class Implementation:
         dtypes: of the arrays that it takes; None: any float.
         recomputing: `function` as it recomputes more than it does by itself; a level that is absent changes nothing.
         obstacle: why it cannot be used in this process, empty where it can.
+        weighs: whether it multiplies messages by a graph's `message_weights`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Implementation:
     dtypes: tuple[str, ...] | None = None
     recomputing: Mapping[Recompute, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     obstacle: Callable[[], str] = lambda: ""
+    weighs: bool = False
 
     def runs_on(self, platform: str) -> bool:
         return self.platforms is None or platform in self.platforms
@@ -109,13 +111,15 @@ class Op:
         """The implementation to call with a subject and arrays.
 
         Raises:
-            ValueError: there is none of that name, or it does not take the arrays' dtypes.
+            ValueError: there is none of that name, or it does not take the arrays' dtypes or the subject's weights.
             RuntimeError: it cannot be used in this process; the message says how it could.
         """
         found = self.find(name, type(subject))
         obstacle = found.obstacle()
         if obstacle:
             raise RuntimeError(obstacle)
+        if isinstance(subject, SemanticGraph) and subject.message_weights is not None and not found.weighs:
+            raise ValueError(f"{self.name}: {name!r} does not read message weights, which {subject.name!r} has")
         for array in arrays:
             if found.dtypes is not None and array.dtype.name not in found.dtypes:
                 other = next(each.name for each in reversed(self.implementations) if each.takes is found.takes)

@@ -57,6 +57,14 @@ def _of_senders_backward(graph: SemanticGraph, cotangent: jax.Array) -> tuple[No
 of_senders.defvjp(_of_senders_forward, _of_senders_backward)
 
 
+def weighed(graph: SemanticGraph, messages: jax.Array) -> jax.Array:
+    """Messages `[num_edges, ...]` times the graph's `message_weights`, where it has some."""
+    if graph.message_weights is None:
+        return messages
+    weights = graph.message_weights.astype(messages.dtype)
+    return messages * weights.reshape(-1, *[1] * (messages.ndim - 1))
+
+
 def in_degrees(graph: SemanticGraph) -> jax.Array:
     """Edges into each target, int32 `[num_targets]`."""
     return jnp.diff(graph.incoming.indptr)

@@ -67,6 +67,7 @@ OP = Op(
             compiled_by_xla,
             views=("coo",),
             recomputing=dict.fromkeys(("edges", "everything"), segment.neighbor_attention_head_by_head),
+            weighs=True,
         ),
         Implementation(
             "native",

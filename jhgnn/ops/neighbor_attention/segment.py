@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.segment import coo_of, max_by_receiver, of_receivers, of_senders, sum_by_receiver
+from jhgnn.ops.segment import coo_of, max_by_receiver, of_receivers, of_senders, sum_by_receiver, weighed
 from jhgnn.random.counter_hash import edge_bits, keep_threshold
 
 
@@ -65,16 +65,29 @@ def _of_heads(
 ) -> jax.Array:
     """Attention of the heads with these numbers, uint32 `[heads]`, which dropout hashes."""
     accumulator = jnp.promote_types(z.dtype, jnp.float32)
-    logits = of_senders(graph, logit_src.astype(accumulator)) + of_receivers(graph, logit_dst.astype(accumulator))
-    scores = checkpoint_name(jax.nn.leaky_relu(logits, negative_slope), "na_scores")
-    # The shift cancels in the softmax, so no gradient flows through it.
-    exps = jnp.exp(scores - of_receivers(graph, jax.lax.stop_gradient(max_by_receiver(graph, scores))))
-    weights = checkpoint_name(exps / of_receivers(graph, sum_by_receiver(graph, exps)), "na_weights")
+    weights = checkpoint_name(
+        attention_weights(graph, logit_src.astype(accumulator), logit_dst.astype(accumulator), negative_slope),
+        "na_weights",
+    )
     if dropout_rate > 0.0:
         kept = _bits(graph, seed, heads) >= jnp.uint32(keep_threshold(dropout_rate))
         weights = jnp.where(kept, weights / (1.0 - dropout_rate), 0.0)
     messages = checkpoint_name(of_senders(graph, z), "na_rows").astype(accumulator) * weights[:, :, None]
-    return sum_by_receiver(graph, messages).astype(z.dtype)
+    return sum_by_receiver(graph, weighed(graph, messages)).astype(z.dtype)
+
+
+def attention_weights(
+    graph: SemanticGraph, logit_src: jax.Array, logit_dst: jax.Array, negative_slope: float
+) -> jax.Array:
+    """The softmax over each target's in-edges before dropout, `[num_edges, heads]` in the logits' dtype.
+
+    `logit_src` is `[num_sources, heads]`, `logit_dst` `[num_targets, heads]`; message weights are not in it.
+    """
+    logits = of_senders(graph, logit_src) + of_receivers(graph, logit_dst)
+    scores = checkpoint_name(jax.nn.leaky_relu(logits, negative_slope), "na_scores")
+    # The shift cancels in the softmax, so no gradient flows through it.
+    exps = jnp.exp(scores - of_receivers(graph, jax.lax.stop_gradient(max_by_receiver(graph, scores))))
+    return exps / of_receivers(graph, sum_by_receiver(graph, exps))
 
 
 def _bits(graph: SemanticGraph, seed: jax.Array, heads: jax.Array) -> jax.Array:

@@ -46,7 +46,7 @@ OP = Op(
         ),
         Implementation("bucketed", SemanticGraph, bucketed.neighbor_mean, without_scatters, views=("buckets",)),
         Implementation("dense", SemanticGraph, dense.neighbor_mean, density_from(DENSE_FROM), views=("adjacency",)),
-        Implementation("segment", SemanticGraph, segment.neighbor_mean, compiled_by_xla, views=("coo",)),
+        Implementation("segment", SemanticGraph, segment.neighbor_mean, compiled_by_xla, views=("coo",), weighs=True),
         Implementation(
             "native",
             NeighborTable,

@@ -49,7 +49,7 @@ OP = Op(
             without_scatters,
             views=("buckets", "coo"),  # the latter with weights only
         ),
-        Implementation("segment", SemanticGraph, segment.neighbor_sum, compiled_by_xla, views=("coo",)),
+        Implementation("segment", SemanticGraph, segment.neighbor_sum, compiled_by_xla, views=("coo",), weighs=True),
     ),
 )
 

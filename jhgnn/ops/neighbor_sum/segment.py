@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jhgnn.graph.semantic_graph import SemanticGraph
-from jhgnn.ops.segment import of_senders, sum_by_receiver
+from jhgnn.ops.segment import of_senders, sum_by_receiver, weighed
 
 
 def neighbor_sum(graph: SemanticGraph, x: jax.Array, weights: jax.Array | None) -> jax.Array:
@@ -13,4 +13,4 @@ def neighbor_sum(graph: SemanticGraph, x: jax.Array, weights: jax.Array | None) 
     messages = of_senders(graph, x).astype(accumulator)
     if weights is not None:
         messages = messages * weights.astype(accumulator)[:, None]
-    return sum_by_receiver(graph, messages).astype(x.dtype)
+    return sum_by_receiver(graph, weighed(graph, messages)).astype(x.dtype)

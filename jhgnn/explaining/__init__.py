@@ -1,0 +1,1 @@
+"""What a prediction rests on: relations, metapaths, edges and features of a node's receptive field."""
