@@ -21,6 +21,7 @@ from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import SampledInputs
 from jhgnn.nn.reuse import KeptRows
 from jhgnn.sampling.capacities import fixed
+from jhgnn.sampling.compressed import with_edges
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import LoaderError
@@ -187,6 +188,7 @@ def made_now(execution, params):
     seeds = dict(reuse.ids)
     capacities = reuse.bottom.bound_capacities({name: len(own) for name, own in seeds.items()})
     blocks, _ = HostSampler(plain.plain.sampled, reuse.bottom).sample(seeds, 0, 0, fixed(capacities))
+    blocks = with_edges(blocks) if execution.sampling.compressed else blocks
     inputs = SampledInputs(execution.features_of(blocks), blocks, execution.sampling.endpoints)
     rows = {name: table[jnp.maximum(inputs.ids(name), 0)] for name, table in tables_of(params).items()}
     made = nnx.merge(execution.structure, with_tables(params, rows)).first_rows(jax.tree.map(jnp.asarray, inputs))
@@ -328,3 +330,20 @@ def test_layers_and_shares_that_reuse_nothing_are_one_line():
         sampled(GRAPH, stale_recipe(layers=1, sampling={"fan_out": "3"}))
     with pytest.raises(InputError, match="finds no vertex that would save a draw"):
         sampled(GRAPH, stale_recipe(sampling={"hot_share": 0.001}))
+
+
+@pytest.mark.slow
+def test_the_helper_makes_the_rows_that_a_step_would_have(programs):
+    dropouts = {"feature_dropout": 0.0, "attention_dropout": 0.0, "dropout": 0.0}
+    own = compiled_update(sampled(GRAPH, stale_recipe(sampling={"fan_out": "-1"}, **dropouts)))
+    state = own.initial_state(0)
+    (batch,) = (batch for batch, _ in zip(own.feed(0).iterate(Cursor()), range(1), strict=False))
+    wanted = made_now(own.execution, on_host(state.params))
+    made = 0
+    for name, kept in own.super_batches.kept(state, batch).items():
+        found = np.asarray(local(kept.versions)) >= 0
+        made += int(found.sum())
+        np.testing.assert_allclose(
+            np.asarray(local(kept.rows))[found], np.asarray(wanted[name].rows)[found], rtol=1e-5, atol=1e-6
+        )
+    assert made > 10
