@@ -36,6 +36,7 @@ from jhgnn.runtime.console import Say
 from jhgnn.sampling.capacities import fixed
 from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.training.execution import num_bytes
 from jhgnn.training.problem import Problem, pose, read_graph
 from jhgnn.training.raf_shards import relation_shards
@@ -62,7 +63,7 @@ class Moved:
         return self.partials + self.fixed_rows + self.learnable_rows
 
 
-def input_rows(sampler: HostSampler, seeds: Rows, seed: int, step: int) -> dict[str, np.ndarray]:
+def input_rows(sampler: HostSampler | TurnSampler, seeds: Rows, seed: int, step: int) -> dict[str, np.ndarray]:
     """The distinct vertices of each type that a batch reads, its targets included."""
     slots = np.cumsum(sampler.count(seeds, seed, step), axis=0)
     types = sampler.plan.node_types

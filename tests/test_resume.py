@@ -28,7 +28,7 @@ def state_of(folder: Path) -> dict[str, bytes]:
     from jhgnn.training.state import param_names
 
     config = load_recipe(folder / "recipe.toml")
-    like = prepare(config, progress=False).initial_state(config.run.seed)
+    like = prepare(config, progress=False).saved_state
     checkpoint = CheckpointStore(folder / "checkpoints").load(like)
     leaves = param_names({"state": checkpoint.state._asdict(), "best": checkpoint.best_params})
     return {name: np.asarray(jax.device_get(leaf)).tobytes() for name, leaf in leaves.items()}

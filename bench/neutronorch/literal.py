@@ -1,7 +1,8 @@
 """The baseline: results of hot vertices enter the step from outside of the gradient, as in NeutronOrch's public code.
 
 What a hot receiver's neighbours give is computed with the current weights, so it is not stale, but no gradient flows
-through it. This isolates what the public code leaves out of dL/dW of its first layer.
+through it. This isolates what the public code leaves out of dL/dW of its first layer. `sampling.hot = "literal"` is the
+same omission with results that are stale as well.
 """
 
 from collections.abc import Mapping

@@ -35,15 +35,16 @@ def read(name: str, scale: float, batch_size: int = 0) -> Problem:
     return problem_of(read_dataset(name), config)
 
 
-def with_share(config: Config, share: float) -> Config:
-    """The recipe with a share of hot vertices; none for 0."""
-    hot = {"hot": "exact", "hot_share": share} if share else {"hot": "none", "hot_share": 0.1}
+def with_share(config: Config, share: float, mode: str = "exact") -> Config:
+    """The recipe with a share of hot vertices in a mode of `sampling.hot`; none for 0."""
+    hot = {"hot": mode, "hot_share": share} if share else {"hot": "none", "hot_share": 0.1}
     return dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, **hot))  # type: ignore[arg-type]
 
 
-def sampled(problem: Problem, share: float, *, literal: bool = False) -> Sampled:
-    """The execution with a share of hot vertices; `literal` keeps them out of the gradient."""
+def sampled(problem: Problem, share: float, *, literal: bool = False, mode: str = "exact") -> Sampled:
+    """The execution with a share of hot vertices; `literal` keeps the exact mode's means out of the gradient."""
     model = LiteralRGCN if literal else problem.model
-    execution = execution_of(dataclasses.replace(problem, config=with_share(problem.config, share), model=model))
+    config = with_share(problem.config, share, mode)
+    execution = execution_of(dataclasses.replace(problem, config=config, model=model))
     assert isinstance(execution, Sampled)
     return execution

@@ -277,13 +277,24 @@ class SamplingConfig:
     evaluation_nodes: int = _option(
         0, "evaluate on at most this many nodes of each split, a fixed random choice; 0: on all", minimum=0
     )
-    hot: Literal["none", "exact"] = _option(
+    hot: Literal["none", "exact", "stale", "literal"] = _option(
         "none",
         "exact: the first layer's means over all neighbours with features are computed once for hot vertices, those met"
-        " most often, which then draw none of these neighbours; for R-GCN",
+        " most often, which then draw none of these neighbours; for R-GCN. stale: the first layer's rows of hot"
+        " vertices are computed beside training, one super-batch ahead, and reused while they are less than two"
+        " super-batches old; each is computed in the step once a super-batch, and that gradient counts for all of its"
+        " batches; for R-GCN and R-GAT. literal: the same without that gradient, as NeutronOrch's public code does,"
+        " for comparisons: its first layer learns from a BIASED gradient",
     )
     hot_share: float = _option(
-        0.1, "hot vertices at most, as a share of those that receive from types with features", above=0, maximum=1
+        0.1,
+        "hot vertices at most, as a share of those that receive from types with features (exact) or from any (stale,"
+        " literal)",
+        above=0,
+        maximum=1,
+    )
+    super_batch: int = _option(
+        4, "stale and literal: batches that reuse the same rows of hot vertices", minimum=2, maximum=1024
     )
 
 

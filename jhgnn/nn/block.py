@@ -8,6 +8,7 @@ import jax
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
+from jhgnn.nn.reuse import ReusedRows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Block:
         stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
         targets: bool `[at most num_rows]` by type: which of the first rows hold a target of the batch; a type without
             an entry has targets in all rows.
+        reused: rows made before this step, of each type that has any, which take the place of those that a layer makes.
         degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.
     """
 
@@ -33,3 +35,4 @@ class Block:
     stacks: Mapping[str, StackedRelations] = dataclasses.field(default_factory=dict)
     targets: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
     degrees: jax.Array | None = None
+    reused: Mapping[str, ReusedRows] = dataclasses.field(default_factory=dict)

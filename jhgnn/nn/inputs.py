@@ -21,6 +21,7 @@ from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.stacked import StackedRelations
 from jhgnn.nn.block import Block
 from jhgnn.nn.halo import HaloInputs
+from jhgnn.nn.reuse import KeptRows, ReusedRows
 from jhgnn.ops.distinct_rows import distinct_rows
 from jhgnn.ops.indexed_rows import indexed_rows
 
@@ -128,6 +129,9 @@ class SampledInputs:
         endpoints: relation or metapath, source and target type of each table.
         offsets: where types are erased, each type's first node and number of nodes; else none.
         stacks: the tables whose entries are of several relations.
+        kept: the first layer's rows of hot vertices, by type, where they are reused; else none.
+        number: uint32 scalar, the batch's, where rows are reused.
+        step: int32 scalar, updates done, where rows are reused: their age is checked against it.
     """
 
     features: dict[str, Any]
@@ -135,6 +139,9 @@ class SampledInputs:
     endpoints: tuple[tuple[str, str, str], ...] = dataclasses.field(metadata={"static": True})
     offsets: tuple[tuple[str, int, int], ...] = dataclasses.field(default=(), metadata={"static": True})
     stacks: tuple[SampledStack, ...] = dataclasses.field(default=(), metadata={"static": True})
+    kept: Mapping[str, KeptRows] = dataclasses.field(default_factory=dict)
+    number: Any = None
+    step: Any = None
 
     def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
         """The tables into a hop's frontier; hop 0 are the targets, which the last layer makes."""
@@ -158,7 +165,19 @@ class SampledInputs:
             targets={
                 node_type: self.blocks.frontier(0, node_type) >= 0 for node_type, _ in self.blocks.capacities[0].items
             },
+            reused=self._reused() if self.kept and hop == self.blocks.num_hops - 1 else {},
         )
+
+    def _reused(self) -> dict[str, ReusedRows]:
+        """What the first layer takes over of the rows that it makes."""
+        if self.number is None or self.step is None:
+            raise ValueError("rows that are reused need the number of the batch and the updates done")
+        made = self.blocks.capacities[-2]
+        return {
+            node_type: kept.read(self.blocks.frontier(-2, node_type), self.number, self.step)
+            for node_type, kept in self.kept.items()
+            if node_type in made
+        }
 
     def ids(self, node_type: str) -> jax.Array:
         """Global ids of the input frontier, int32 `[slots]`; -1 in slots that hold nothing or another type."""

@@ -18,6 +18,7 @@ from jhgnn.sampling.plan import Capacities, SamplingPlan
 
 if TYPE_CHECKING:
     from jhgnn.sampling.host import HostSampler
+    from jhgnn.sampling.reuse import TurnSampler
 
 QUANTILES = (0.9, 1.0)
 SLACK = 1.05  # on the largest batch met in pre-sampling, which is not the largest of an epoch
@@ -61,7 +62,7 @@ def fixed(capacities: Capacities) -> Buckets:
 
 
 def presampled(
-    sampler: "HostSampler",
+    sampler: "HostSampler | TurnSampler",
     seed: int,
     batches: Iterable[Mapping[str, np.ndarray]],
     *,

@@ -11,7 +11,7 @@ Source: Ai et al., NeutronOrch (PVLDB 17(8)), which reuses results of hot vertic
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from jhgnn.sampling.plan import Draw, SamplingPlan
 
 SUFFIX = "@hot"
 """Of the relation that the bottom hop draws from, in the graph that is sampled."""
-LEARNT_FROM = 4  # batches that the capacities of the counting sampler are learnt from
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,21 +96,34 @@ def count_receivers(
         threads: of the sampler.
     """
     counts = {name: np.zeros(count, np.int64) for name, count in plan.num_nodes.items}
-    own = list(batches)
-    above = _above_bottom(plan)
-    if above is None:
-        for seeds, _ in own:
-            for name, ids in seeds.items():
-                counts[name][np.unique(ids[ids >= 0])] += 1
-        return counts
-    sampler = HostSampler(graph, above, threads)
-    buckets: Buckets = presampled(sampler, seed, [seeds for seeds, _ in own[:LEARNT_FROM]])
-    for seeds, step in own:
-        blocks, _ = sampler.sample(seeds, seed, step, buckets)
-        for name, ids in blocks.nodes.items():
-            counts[name][np.unique(ids[ids >= 0])] += 1
-    sampler.close()
+    receivers = Receivers(graph, plan, threads)
+    for seeds, step in batches:
+        for name, ids in receivers.of(seeds, seed, step).items():
+            counts[name][ids] += 1
+    receivers.close()
     return counts
+
+
+class Receivers:
+    """Tells which vertices a batch meets at the bottom hop, without drawing that hop."""
+
+    def __init__(self, graph: HeteroGraph, plan: SamplingPlan, threads: int) -> None:
+        above = above_bottom(plan)
+        self._sampler = None if above is None else HostSampler(graph, above, threads)
+        self._buckets: Buckets | None = None
+
+    def of(self, seeds: Mapping[str, np.ndarray], seed: int, step: int) -> dict[str, np.ndarray]:
+        """Ids by type, each once; `seeds` are of batches of one size."""
+        nodes = seeds
+        if self._sampler is not None:
+            if self._buckets is None:
+                self._buckets = presampled(self._sampler, seed, [seeds])
+            nodes = self._sampler.sample(seeds, seed, step, self._buckets)[0].nodes
+        return {name: np.unique(ids[ids >= 0]) for name, ids in nodes.items()}
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close()
 
 
 def choose_hot(
@@ -125,21 +137,10 @@ def choose_hot(
         share: of the vertices of all types that receive from those types, at most; vertices that save nothing are not
             among them.
     """
-    draws, hop = bottom_draws(plan, fixed), plan.num_hops - 1
-    saved = {name: np.zeros(plan.num_nodes[name], np.int64) for name in dict.fromkeys(draw.target for draw in draws)}
-    for draw in draws:
-        degrees = np.diff(graph.edges[draw.steps[0]].indptr)
-        drawn = degrees if draw.fan_outs[hop] < 0 else np.minimum(degrees, draw.fan_outs[hop])
-        saved[draw.target] += np.maximum(drawn - 1, 0)
-    gains = {name: visits[name] * count for name, count in saved.items()}
-    joined = np.concatenate([*gains.values(), np.zeros(0, np.int64)])
-    order = np.argsort(-joined, kind="stable")[: int(share * len(joined))]
-    hot = np.zeros(len(joined), bool)
-    hot[order] = joined[order] > 0
-    ids, start = {}, 0
-    for name, gain in gains.items():
-        ids[name] = np.flatnonzero(hot[start : start + len(gain)]).astype(np.int32)
-        start += len(gain)
+    draws = bottom_draws(plan, fixed)
+    ids = largest_gains(
+        {name: visits[name] * count for name, count in saved_draws(graph, plan, draws, stays=1).items()}, share
+    )
     num_nodes, relations = dict(plan.num_nodes.items), []
     for draw in draws:
         degrees = np.diff(graph.edges[draw.steps[0]].indptr)
@@ -148,6 +149,34 @@ def choose_hot(
             relations.append(HotRelation(draw.name, draw.steps[0], receivers, num_nodes[draw.source]))
             num_nodes[draw.source] += len(receivers)
     return HotVertices(ids, tuple(relations), num_nodes)
+
+
+def saved_draws(graph: HeteroGraph, plan: SamplingPlan, draws: Sequence[Draw], stays: int) -> dict[str, np.ndarray]:
+    """The neighbours that a visit of each receiver draws at the bottom hop, int64 `[num_nodes]` by type.
+
+    Args:
+        draws: those that are spared.
+        stays: neighbours of each draw that are read all the same.
+    """
+    saved = {name: np.zeros(plan.num_nodes[name], np.int64) for name in dict.fromkeys(draw.target for draw in draws)}
+    for draw in draws:
+        degrees, fan_out = np.diff(graph.edges[draw.steps[0]].indptr), draw.fan_outs[plan.num_hops - 1]
+        drawn = degrees if fan_out < 0 else np.minimum(degrees, fan_out)
+        saved[draw.target] += np.maximum(drawn - stays, 0)
+    return saved
+
+
+def largest_gains(gains: Mapping[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+    """The vertices of the largest gains above 0, at most a share of all: type -> int32 ids, ascending."""
+    joined = np.concatenate([*gains.values(), np.zeros(0, np.int64)])
+    order = np.argsort(-joined, kind="stable")[: int(share * len(joined))]
+    hot = np.zeros(len(joined), bool)
+    hot[order] = joined[order] > 0
+    ids, start = {}, 0
+    for name, gain in gains.items():
+        ids[name] = np.flatnonzero(hot[start : start + len(gain)]).astype(np.int32)
+        start += len(gain)
+    return ids
 
 
 def with_hot(graph: HeteroGraph, plan: SamplingPlan, hot: HotVertices) -> tuple[HeteroGraph, SamplingPlan]:
@@ -168,14 +197,14 @@ def with_hot(graph: HeteroGraph, plan: SamplingPlan, hot: HotVertices) -> tuple[
         edges[relation] = _with_means(graph.edges[own.relation], own)
         most, fan_out = int(np.diff(edges[relation].indptr).max(initial=1)), draw.fan_outs[last]
         width = most if fan_out < 0 else min(fan_out, most)
-        above = _at_hops(draw, draw.steps, (*draw.fan_outs[:last], 0), (*draw.widths[:last], 0))
+        above = at_hops(draw, draw.steps, (*draw.fan_outs[:last], 0), (*draw.widths[:last], 0))
         draws += [above] if any(above.widths) else []
-        draws.append(_at_hops(draw, (relation,), (0,) * last + (fan_out,), (0,) * last + (width,)))
+        draws.append(at_hops(draw, (relation,), (0,) * last + (fan_out,), (0,) * last + (width,)))
     sampled = dataclasses.replace(graph, schema=Schema(graph.schema.node_types, tuple(edges)), edges=edges)
     return sampled, dataclasses.replace(plan, draws=tuple(draws), num_nodes=FrozenCounts(tuple(hot.num_nodes.items())))
 
 
-def _at_hops(draw: Draw, steps: tuple[Relation, ...], fan_outs: tuple[int, ...], widths: tuple[int, ...]) -> Draw:
+def at_hops(draw: Draw, steps: tuple[Relation, ...], fan_outs: tuple[int, ...], widths: tuple[int, ...]) -> Draw:
     return dataclasses.replace(draw, steps=steps, fan_outs=fan_outs, widths=widths)
 
 
@@ -193,7 +222,7 @@ def _with_means(edges: EdgeSet, hot: HotRelation) -> EdgeSet:
     return EdgeSet(indptr, senders)
 
 
-def _above_bottom(plan: SamplingPlan) -> SamplingPlan | None:
+def above_bottom(plan: SamplingPlan) -> SamplingPlan | None:
     """The hops above the bottom one; None where it is the only one."""
     last = plan.num_hops - 1
     if not last:

@@ -97,7 +97,7 @@ class CheckpointStore:
         """
         mid_epoch = f"-{progress.step:08d}" if progress.step else ""
         path = self.folder / f"{_PREFIX}{progress.epoch:08d}{mid_epoch}"
-        tree = {"state": state._asdict(), "best_params": best_params}
+        tree = {"state": _named(state), "best_params": best_params}
         # JSON has no infinity, which is the best value before the first evaluation.
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
         metadata = {"progress": recorded, "shapes": _shapes(tree), "specs": _specs(tree)}
@@ -149,7 +149,7 @@ class CheckpointStore:
         """
         path, progress = self._newest(), self.progress()
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)
-        tree = {"state": abstract._asdict(), "best_params": abstract.params}
+        tree = {"state": _named(abstract), "best_params": abstract.params}
         restored = _restore(path, tree)
         self._before = path
         return Checkpoint(TrainState(**restored["state"]), restored["best_params"], progress)
@@ -197,6 +197,12 @@ class CheckpointStore:
                 " another run.dir"
             )
         raise InputError(f"{self.folder}: holds no complete checkpoint")
+
+
+def _named(state: TrainState) -> dict[str, Any]:
+    """A state's fields by name, without those that it has no use for."""
+    fields = state._asdict()
+    return fields if fields["hot"] else {name: value for name, value in fields.items() if name != "hot"}
 
 
 def _is_checkpoint(path: Path) -> bool:

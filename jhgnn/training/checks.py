@@ -98,13 +98,16 @@ def _check_sampling(config: Config, model: type[Model]) -> None:
 
 
 def _check_hot(config: Config, model: type[Model]) -> None:
-    """What means that are computed before training do not cover."""
+    """What means that are computed before training, and rows that are reused, do not cover."""
     sampling = config.sampling
     named = f"sampling.hot = {sampling.hot!r}"
     if sampling.hot == "none":
         return
     if not sampling.batch_size:
         raise InputError(f"{named} spares mini-batches some draws; set sampling.batch_size, or leave it out")
+    if sampling.hot != "exact":
+        _check_reuse(config, model, named)
+        return
     if not model.means_of_inputs:
         raise InputError(
             f"{named} keeps means of input rows, and {config.model.name!r} aggregates its input by other weights; use"
@@ -124,6 +127,27 @@ def _check_hot(config: Config, model: type[Model]) -> None:
         )
     if config.distributed.strategy == "raf":
         raise InputError(f"{named} does not go with distributed.strategy = 'raf'; leave one of them out")
+
+
+def _check_reuse(config: Config, model: type[Model], named: str) -> None:
+    distributed = config.distributed
+    if model.over != "relations" or model.fuses_over_targets:
+        why = "fuses over all targets of a batch at once" if model.fuses_over_targets else f"is over {model.over}"
+        raise InputError(
+            f"{named} takes over rows of single vertices, and {config.model.name!r} {why}; use 'rgcn' or 'rgat', or"
+            " 'none'"
+        )
+    if config.task.name == "link_prediction":
+        raise InputError(f"{named} reuses rows in several batches, each of which leaves out its own links: use 'none'")
+    if config.sampling.side == "device":
+        raise InputError(f"{named} draws its batches from different graphs, on the host; leave sampling.side out")
+    if distributed.strategy == "raf":
+        raise InputError(f"{named} does not go with distributed.strategy = 'raf'; leave one of them out")
+    for key in ("parts", "method"):
+        if getattr(distributed, key):
+            raise InputError(f"{named} keeps its rows whole on every device; leave distributed.{key} out")
+    if distributed.num_processes > 1 or distributed.coordinator:
+        raise InputError(f"{named} is for the devices of one process; leave distributed.coordinator out")
 
 
 def _check_strategy(config: Config, model: type[Model]) -> None:

@@ -156,6 +156,11 @@ class Execution(abc.ABC):
         return abstract_state(self.abstract_params, self._optimizer)
 
     @property
+    def saved_state(self) -> TrainState:
+        """Shapes and dtypes of a state as checkpoints hold it."""
+        return self.abstract_state
+
+    @property
     def state_specs(self) -> Specs:
         """How each leaf of the state is cut over the mesh: none is, every device has all of it."""
         return jax.tree.map(lambda _: REPLICATED, self.abstract_state)

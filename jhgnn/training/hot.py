@@ -75,7 +75,9 @@ def placed_means(placement: Placement, hot: HotVertices) -> Placement:
 def without_hot(config: Config) -> Config:
     """The recipe without hot vertices, which nothing but training has."""
     plain = SamplingConfig()
-    sampling = dataclasses.replace(config.sampling, hot=plain.hot, hot_share=plain.hot_share)
+    sampling = dataclasses.replace(
+        config.sampling, hot=plain.hot, hot_share=plain.hot_share, super_batch=plain.super_batch
+    )
     return dataclasses.replace(config, sampling=sampling)
 
 

@@ -132,7 +132,7 @@ class _Run:
         self.steps_per_epoch = self.execution.steps_per_epoch
         self.store = CheckpointStore(folder / "checkpoints")
         # Order on resume matters: state, then progress, then the metrics after it are dropped.
-        state, best_params, self.progress = self.store.begin(self.execution.abstract_state, recipe, resume=resume)
+        state, best_params, self.progress = self.store.begin(self.execution.saved_state, recipe, resume=resume)
         if resume:
             batches = f", batch {self.progress.step}" if self.progress.step else ""
             say(f"resumed after epoch {self.progress.epoch}{batches} from {folder}")

@@ -33,13 +33,14 @@ from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Problem
 from jhgnn.training.programs import compile_lowered
 from jhgnn.training.remat import check_supported
+from jhgnn.training.reuse import REUSING, abstract_results, with_reused_rows
 from jhgnn.training.sampled_choices import plan_sampling
 from jhgnn.training.sampled_feed import BatchSource
 from jhgnn.training.sampled_layout import Layout, learn_layout
 from jhgnn.training.sampled_programs import SampledPrograms
 from jhgnn.training.sampled_rows import rows_of_samples
 from jhgnn.training.sampled_step import CutReader, EvaluationProgram, Resident, SampledReader, Shard, seeds_by_type
-from jhgnn.training.state import Params
+from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateProgram
 
 
@@ -73,16 +74,17 @@ class Sampled(Execution):
         self._check_division()
         self.hot_s = 0.0
         if self.config.sampling.hot != "none":
-            self._keep_means()
+            self._find_hot()
 
-    def _keep_means(self) -> None:
+    def _find_hot(self) -> None:
         """Finds the hot vertices among the receivers of the first epoch's batches."""
         start, seed = time.perf_counter(), self.config.run.seed
         batches = self.batches(seed)
         order = batches.order(0)
         count = min(batches.steps_per_epoch, COUNTED_BATCHES)
         seeds = ((self.seeds_of(batches.batch(order, step), seed, step), step) for step in range(count))
-        self.sampling = with_hot_vertices(self.plain, self.config.sampling, seeds, seed)
+        chosen = with_reused_rows if self.config.sampling.hot in REUSING else with_hot_vertices
+        self.sampling = chosen(self.plain, self.config.sampling, seeds, seed)
         if self.parts is not None and self.sampling.hot is not None:
             placement = placed_means(self.parts.placement, self.sampling.hot)
             self.parts = dataclasses.replace(self.parts, placement=placement)
@@ -185,6 +187,8 @@ class Sampled(Execution):
             lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
         if self.sampling.hot is not None:
             lines.append(f"hot vertices: {self.sampling.hot.describe()}, in {self.hot_s:.1f} s")
+        if self.sampling.reuse is not None:
+            lines.append(f"hot vertices: {self.sampling.reuse.describe()}, in {self.hot_s:.1f} s")
         return lines
 
     def facts(self) -> dict[str, Any]:
@@ -198,7 +202,23 @@ class Sampled(Execution):
                 "hot_bytes": self.sampling.features.nbytes - self.plain.features.nbytes,
                 "hot_s": self.hot_s,
             }
+        if (reuse := self.sampling.reuse) is not None:
+            facts |= {
+                "hot_vertices": reuse.num_vertices,
+                "hot_bytes": num_bytes(self.layout.resident.kept),
+                "hot_s": self.hot_s,
+            }
         return facts
+
+    @property
+    def saved_state(self) -> TrainState:
+        """See `Execution`: with two sets of reused rows, those of the super-batch at hand and of the next one."""
+        state = self.abstract_state
+        if self.sampling.reuse is None:
+            return state
+        results = abstract_results(dict(self.layout.resident.kept))
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        return state._replace(hot={"super_batch": number, "current": results, "next": results})
 
     @functools.cached_property
     def features(self) -> HostRows:
@@ -364,7 +384,7 @@ class Sampled(Execution):
             weighted=[stack.name for stack in sampling.stacks],
         )
         features = {} if sampling.features_on_device[0] else self.features_of(blocks, sampling.features.abstract)
-        found = (array(share), blocks, features)
+        found = (array(share), blocks, features, array(2, dtype=jnp.uint32) if sampling.reuse is not None else None)
         if parts > 1:
             found = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((shards, parts, *leaf.shape[1:]), leaf.dtype), found)
         return Shard(*found)

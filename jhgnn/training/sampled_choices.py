@@ -32,6 +32,7 @@ from jhgnn.runtime.platform import target_platform
 from jhgnn.sampling.entries import EdgeFacts
 from jhgnn.sampling.hot import HotVertices
 from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
+from jhgnn.sampling.reuse import Reuse
 from jhgnn.sampling.side import Side, choose_side
 from jhgnn.stores.host import HostRows, HostTable
 from jhgnn.tasks.link_edges import ShownLinks, shown_links
@@ -73,6 +74,7 @@ class Sampling:
         sgb_s: seconds of semantic graph build.
         table_rows: implementation that reads and writes the rows of embedding tables.
         hot: the vertices that draw nothing at the bottom hop, since their means are kept among `features`; or None.
+        reuse: the vertices whose rows of the first layer are reused; or None.
     """
 
     spec: GraphSpec
@@ -92,6 +94,7 @@ class Sampling:
     sgb_s: float
     table_rows: str = "xla"
     hot: HotVertices | None = None
+    reuse: Reuse | None = None
 
     @property
     def endpoints(self) -> tuple[tuple[str, str, str], ...]:
@@ -391,6 +394,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
     if config.sampling.side == "auto":
         if config.sampling.features == "host" or config.sampling.cache:
             return "host", "features are gathered on the host"
+        if config.sampling.hot in ("stale", "literal"):
+            return "host", "batches of a super-batch are drawn from different graphs"
         return choose_side(sampled, plan, target_platform(), _memory_bytes())
     return config.sampling.side, "named by sampling.side"
 

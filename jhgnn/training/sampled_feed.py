@@ -17,6 +17,7 @@ from jhgnn.sampling.entries import HostEntries
 from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import Loader
+from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.training.execution import Batch
 from jhgnn.training.loaded_feed import LoadedFeed, prefetch_of
 from jhgnn.training.mesh import SHARDED, DeviceMesh
@@ -40,7 +41,7 @@ class BatchSource:
     mesh: DeviceMesh
     sampling: Sampling
     settings: SamplingConfig
-    sampler: HostSampler
+    sampler: HostSampler | TurnSampler
     buckets: Buckets
     shares: Shares
     seeds_of: Callable[[np.ndarray, int, int], Mapping[str, np.ndarray]]
@@ -93,13 +94,16 @@ class SampledFeed(LoadedFeed):
             blocks = self._entries.annotated(blocks, ids, self._batches.seed, step)
         features = {} if source.sampling.features_on_device[0] else source.features_of(blocks)
         own = self._cut(ids)[self._shards.start : self._shards.stop]
-        return blocks, own, features, padding_waste(blocks)
+        draw = None
+        if source.sampling.reuse is not None:
+            draw = np.tile(np.array([self._batches.seed, step], np.uint32), (len(own), 1))
+        return blocks, own, features, draw, padding_waste(blocks)
 
     def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[Any, Any]:
-        _, (blocks, ids, features, waste) = prepared
+        _, (blocks, ids, features, draw, waste) = prepared
         if self._source.sampling.compressed:
             blocks = with_edges(blocks)
-        shard, parts = Shard(ids, blocks, features), self._source.shares.num_parts
+        shard, parts = Shard(ids, blocks, features, draw), self._source.shares.num_parts
         if parts > 1:
             shard = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]), shard)
         shard = self._source.mesh.place(shard, SHARDED)

@@ -11,8 +11,10 @@ from jhgnn.nn.embeddings import tables_of
 from jhgnn.sampling.capacities import Buckets, presampled
 from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.stores.device import DeviceRows
 from jhgnn.training.parts import Parts
+from jhgnn.training.reuse import empty_rows
 from jhgnn.training.sampled_step import Resident
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Layout:
         variants: one for each program; those of a bucket stand together, and the last of all holds any batch.
     """
 
-    sampler: HostSampler
+    sampler: HostSampler | TurnSampler
     buckets: Buckets
     resident: Resident
     variants: tuple[Variant, ...]
@@ -53,12 +55,15 @@ class Layout:
 def learn_layout(execution: "Sampled") -> Layout:
     """Samples shares of the first batches, and lays out the arrays to place."""
     sampling, config, parts = execution.sampling, execution.config, execution.parts
-    sampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
+    sampler: HostSampler | TurnSampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
+    if sampling.reuse is not None:
+        sampler = TurnSampler(sampling.reuse.graphs, sampling.plan, config.sampling.threads)
     buckets = presampled(sampler, config.run.seed, presampled_seeds(execution), quantiles=(1.0,))
     on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
     features, homes = dict(sampling.features.joined() if on_device else {}), {}
     variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
     if parts is not None:
+        assert isinstance(sampler, HostSampler)
         features = parts.cut_features(features)
         homes = {name: parts.placement.homes[name] for name in [*features, *tables_of(execution.abstract_params)]}
         variants = _cut_variants(execution, parts, sampler, buckets)
@@ -68,6 +73,7 @@ def learn_layout(execution: "Sampled") -> Layout:
         edges=device_edges(sampling.sampled, sampling.plan) if samples else {},
         facts=dict(sampling.facts) if samples else {},
         homes=homes,
+        kept={} if sampling.reuse is None else empty_rows(sampling.reuse, sampling, config),
     )
     return Layout(sampler, buckets, resident, variants)
 

@@ -21,6 +21,7 @@ from jhgnn.training.sampled_feed import SampledFeed
 from jhgnn.training.sampled_layout import Layout
 from jhgnn.training.sampled_step import Shard
 from jhgnn.training.state import Params, TrainState
+from jhgnn.training.super_batches import SuperBatches
 from jhgnn.training.update import UpdateReport
 
 if TYPE_CHECKING:
@@ -44,11 +45,15 @@ class SampledPrograms(Programs):
                 {name: edges[name] for name in edges.keys() - self.resident.edges.keys()}, REPLICATED
             )
             own = {name: more[name] if name in more else self.resident.edges[name] for name in edges}
-            self._evaluation_resident = dataclasses.replace(self.resident, edges=own)
+            self._evaluation_resident = dataclasses.replace(self.resident, edges=own, kept={})
         self.overflows = 0
+        self.super_batches = SuperBatches(execution) if execution.sampling.reuse is not None else None
 
     def place(self, tree: Any) -> Any:
         parts = self.execution.parts
+        if self.super_batches is not None and isinstance(tree, TrainState):  # whose rows are no argument of a step
+            self.super_batches.restore(tree.hot)
+            tree = tree._replace(hot=())
         if parts is None:
             return self.mesh.place(tree, REPLICATED)
         return self.mesh.place(parts.cut(tree), parts.specs(tree))
@@ -61,19 +66,28 @@ class SampledPrograms(Programs):
 
     def whole(self, tree: Any) -> Any:
         parts = self.execution.parts
-        return super().whole(tree) if parts is None else parts.whole(tree)
+        found = super().whole(tree) if parts is None else parts.whole(tree)
+        if self.super_batches is not None and isinstance(tree, TrainState):
+            found = found._replace(hot=self.super_batches.saved)
+        return found
 
     def shown(self, params: Params) -> Params:
         return params if self.execution.parts is None else self.whole(params)
 
     def feed(self, seed: int) -> "SampledFeed":
-        return SampledFeed(self.execution.source, self.execution.batches(seed))
+        batches = self.execution.batches(seed)
+        if self.super_batches is not None:
+            self.super_batches.begin(batches)
+        return SampledFeed(self.execution.source, batches)
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
         """A batch that overflows on a device leaves the state alone and runs again in a bigger bucket."""
         shard, votes = batch.arguments
+        resident = self.resident
+        if self.super_batches is not None:
+            resident = self.resident = dataclasses.replace(resident, kept=self.super_batches.kept(state, batch))
         for number in self._variants(self.execution.layout, batch):
-            state, report = self.steps[number](state, self.resident, shard, votes)
+            state, report = self.steps[number](state, resident, shard, votes)
             if not self._may_overflow(shard) or not bool(local(report.overflowed)):
                 self.overflows += int(number > 0)
                 return state, report
@@ -129,6 +143,8 @@ class SampledPrograms(Programs):
         if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
             return f"{where}; {HINT}"
         execution, (shard, _) = self.execution, batch.arguments
+        if self.super_batches is not None and (late := self.super_batches.too_old(state, shard)):
+            return f"{where}; {late}"
         state, resident = as_host((state, self.resident))
         program = execution.update_program(batch.bucket, num_devices=1)
         reader, tables = program.reader, DeviceRows(tables_of(state.params))

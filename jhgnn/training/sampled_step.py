@@ -21,6 +21,7 @@ from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import ModelInputs, SampledInputs
 from jhgnn.nn.recompute import recomputing, without_gradient
 from jhgnn.nn.reduction import Partial, Reduce
+from jhgnn.nn.reuse import KeptRows
 from jhgnn.nn.stage import stage
 from jhgnn.sampling.device import sample_on_device
 from jhgnn.sampling.entries import EdgeFacts, annotated_on_device
@@ -50,6 +51,7 @@ class Resident:
         facts: what edges stand for, by draw, where programs sample and some edges are left out or weighted; else none.
         homes: of each node by type, where rows are cut over the devices; see `Placement.homes`. `features` are then
             this device's.
+        kept: the first layer's rows of hot vertices, where steps reuse them; else none.
     """
 
     task: Any
@@ -57,6 +59,7 @@ class Resident:
     edges: Mapping[str, Any]
     facts: Mapping[str, EdgeFacts]
     homes: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    kept: Mapping[str, KeptRows] = dataclasses.field(default_factory=dict)
 
 
 @jax.tree_util.register_dataclass
@@ -68,7 +71,8 @@ class Shard:
         ids: the share's examples, int32 `[share]`, -1 for none.
         blocks: from the host sampler, or None.
         features: rows of the input frontier that the host gathered.
-        draw: uint32 `[2]`, seed and step that the device sampler hashes, or None.
+        draw: uint32 `[2]`, seed and step that the device sampler hashes, or that the host's did where rows are reused;
+            else None.
         batch_ids: int32 `[batch]`, the whole batch's examples, whose edges are left out; None where none are.
     """
 
@@ -132,7 +136,10 @@ class SampledReader:
                     if sampling.offsets:  # a slot of another type has rows of zeros
                         rows = jax.tree.map(lambda leaf, met=(ids >= 0)[:, None]: jnp.where(met, leaf, 0), rows)
                     features[node_type] = rows
-        return SampledInputs(features, blocks, sampling.endpoints, sampling.offsets, sampling.stacks)
+        number = batch.draw[1] if resident.kept and batch.draw is not None else None
+        return SampledInputs(
+            features, blocks, sampling.endpoints, sampling.offsets, sampling.stacks, resident.kept, number
+        )
 
     def _ids(self, blocks: Any, node_type: str) -> jax.Array:
         return ids_of_type(blocks.nodes, node_type, self.sampling.offsets)
@@ -171,8 +178,8 @@ class SampledReader:
         if batch.blocks is None:
             parts: Any = batch.ids.reshape(count, -1)
             return parts, lambda ids: dataclasses.replace(batch, ids=ids)
-        return (batch.ids, batch.blocks, dict(batch.features)), lambda own: dataclasses.replace(
-            batch, ids=own[0], blocks=own[1], features=own[2]
+        return (batch.ids, batch.blocks, dict(batch.features), batch.draw), lambda own: dataclasses.replace(
+            batch, ids=own[0], blocks=own[1], features=own[2], draw=own[3]
         )
 
 
@@ -326,6 +333,9 @@ class EvaluationProgram:
 
     def _counts(self, params: Params, resident: Resident, batch: Shard, reduce: Reduce) -> Any:
         inputs, rows = self._rows_read(params, resident, batch)
+        if inputs.kept:  # a profile of training's own batches: rows are taken for as old as the newest
+            newest = jnp.stack([each.versions.max() for each in inputs.kept.values()]).max()
+            inputs = dataclasses.replace(inputs, step=newest)
         with recomputing(without_gradient(self.remat)):
             model: Any = nnx.merge(self.structure, with_tables(params, rows))
             made = self.task.represent(model, inputs, model.encode(inputs, None, reduce))

@@ -25,6 +25,7 @@ class TrainState(NamedTuple):
     seed: Any  # uint32 scalar: of dropout
     params: Params
     opt_state: optax.OptState
+    hot: Any = ()  # outside of programs, where rows of hot vertices are reused: see `SuperBatches.saved`
 
 
 def structure_of(build: Builder) -> nnx.GraphDef:

@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 
 from jhgnn.config import TrainingConfig
 from jhgnn.nn.embeddings import tables_of, with_tables
-from jhgnn.nn.inputs import ModelInputs
+from jhgnn.nn.inputs import ModelInputs, SampledInputs
 from jhgnn.nn.recompute import recomputing
 from jhgnn.nn.reduction import Partial, Reduce, alone
 from jhgnn.nn.stage import stage
@@ -255,6 +255,8 @@ class UpdateProgram:
             reduce: adds up what layers sum over targets or relations.
             dropout: whether anything drops.
         """
+        if isinstance(inputs, SampledInputs) and inputs.kept:
+            inputs = dataclasses.replace(inputs, step=state.step)
         with recomputing(self.training.remat):
             model: Any = nnx.merge(self.structure, on_rows)
             rows = self.task.represent(

@@ -1,0 +1,89 @@
+"""Which vertices' first-layer rows are reused (`sampling.hot = "stale"` or `"literal"`), and where they are kept."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jhgnn.config import Config, SamplingConfig
+from jhgnn.errors import InputError
+from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
+from jhgnn.nn.reuse import UNMADE, KeptRows
+from jhgnn.sampling.hot import count_receivers
+from jhgnn.sampling.reuse import Reuse, with_reuse
+from jhgnn.training.hot import NumberedSeeds
+from jhgnn.training.sampled_choices import Sampling
+
+REUSING = ("stale", "literal")
+"""The values of `sampling.hot` that reuse rows of the first layer."""
+LAYERS = 2
+"""Layers at least: the rows of a last layer are the targets', of which no two batches of an epoch share any."""
+
+
+def with_reused_rows(sampling: Sampling, settings: SamplingConfig, batches: NumberedSeeds, seed: int) -> Sampling:
+    """Counts which vertices the bottom hop will meet most, and leaves their neighbours out of the batches.
+
+    Args:
+        sampling: without hot vertices.
+        settings: the recipe's section.
+        batches: of the first epoch, of whole batches, so that the choice does not depend on the number of devices.
+        seed: of the draws.
+
+    Raises:
+        InputError: the model has one layer, or no vertex would save a draw.
+    """
+    named = f"sampling.hot = {settings.hot!r}"
+    if sampling.num_layers < LAYERS:
+        raise InputError(
+            f"{named} reuses rows of the first layer, which is the last one here: its rows are the targets', which no"
+            f" two batches share; set model.layers = {LAYERS}, or use 'none'"
+        )
+    visits = count_receivers(sampling.sampled, sampling.plan, batches, seed, settings.threads)
+    reuse, plan = with_reuse(
+        sampling.sampled,
+        sampling.plan,
+        visits,
+        settings.hot_share,
+        every=settings.super_batch,
+        in_turn=settings.hot == "stale",
+    )
+    if not reuse.ids:
+        raise InputError(
+            f"{named} with sampling.hot_share = {settings.hot_share:g} finds no vertex that would save a draw; raise"
+            " the share, or use 'none'"
+        )
+    return dataclasses.replace(sampling, sampled=reuse.graphs[0], plan=plan, reuse=reuse)
+
+
+def empty_rows(reuse: Reuse, sampling: Sampling, config: Config) -> dict[str, KeptRows]:
+    """Room for the rows of all hot vertices, none of which is made.
+
+    Raises:
+        InputError: two sets of them and the weights' copy would need more than half of the available memory.
+    """
+    width, dtype = config.model.hidden, np.result_type(np.float32, np.dtype(jnp.dtype(config.model.dtype).name))
+    need = 2 * reuse.num_vertices * width * dtype.itemsize
+    if need > (limit := default_memory_limit_bytes()):
+        raise InputError(
+            f"sampling.hot_share = {config.sampling.hot_share:g} keeps {readable_bytes(need)} of rows, over half of the"
+            f" available memory, {readable_bytes(limit)}; lower it"
+        )
+    found = {}
+    for name, ids in reuse.ids.items():
+        slots = np.full(sampling.plan.num_nodes[name], -1, np.int32)
+        slots[ids] = np.arange(len(ids), dtype=np.int32)
+        rows, versions = np.zeros((len(ids), width), dtype), np.full(len(ids), UNMADE, np.int32)
+        found[name] = KeptRows(slots, rows, versions, reuse.every, reuse.in_turn)
+    return found
+
+
+def abstract_results(kept: dict[str, KeptRows]) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
+    """Shapes of what a checkpoint holds of kept rows: rows and versions by type."""
+    return {
+        name: {
+            "rows": jax.ShapeDtypeStruct(each.rows.shape, each.rows.dtype),
+            "versions": jax.ShapeDtypeStruct(each.versions.shape, each.versions.dtype),
+        }
+        for name, each in kept.items()
+    }
