@@ -7,6 +7,7 @@ its authors' other papers are needed: what carries the predictions is the metapa
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,13 @@ def measured(model: str, nodes: int, seed: int = 0) -> dict[str, float]:
     """Shares over test papers whose class was predicted: of a way's K highest edges that are of the planted metapath,
     and of papers whose longest chain with the highest contribution is the planted one."""
     graph = planted(seed=seed)
-    settings = {"hidden": 32, "heads": 4, "layers": 1 if model == "han" else 2, "epochs": 100, "learning_rate": 0.01}
+    settings: dict[str, Any] = {
+        "hidden": 32,
+        "heads": 4,
+        "layers": 1 if model == "han" else 2,
+        "epochs": 100,
+        "learning_rate": 0.01,
+    }
     run = jhgnn.fit(graph, model=model, seed=seed, cache_dir="", tensorboard=False, progress=False, **settings)
     assert graph.labels is not None
     right = run.predict().argmax(axis=1) == graph.labels

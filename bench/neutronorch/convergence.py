@@ -19,7 +19,7 @@ def compare(problem: Problem, share: float, *, seeds: int, steps: int) -> list[d
     """
     config = problem.config
     layerwise = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, evaluation="layerwise"))
-    found = []
+    found: list[dict[str, Any]] = []
     for way in ("plain", "exact", "stale", "literal"):
         scores, ages = [], np.zeros(2 * config.sampling.super_batch, np.int64)
         for seed in range(seeds):
@@ -38,6 +38,6 @@ def compare(problem: Problem, share: float, *, seeds: int, steps: int) -> list[d
             feed.close()
             scores.append(float(programs.evaluate(state.params, ["val"], seed)["val"]["micro_f1"]))
         deviation = statistics.stdev(scores) if seeds > 1 else 0.0
-        found.append({"way": way, "val_micro_f1": statistics.fmean(scores), "std": deviation})
-        found[-1]["staleness"] = ages.tolist()
+        score = {"val_micro_f1": statistics.fmean(scores), "std": deviation}
+        found.append({"way": way} | score | {"staleness": ages.tolist()})
     return found
