@@ -19,7 +19,7 @@ def compare(problem: Problem, share: float, *, seeds: int, steps: int) -> list[d
     """
     config = problem.config
     layerwise = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, evaluation="layerwise"))
-    found = []
+    found: list[dict[str, Any]] = []
     for way in ("plain", "exact", "stale", "literal"):
         scores, ages = [], np.zeros(2 * config.sampling.super_batch, np.int64)
         for seed in range(seeds):
