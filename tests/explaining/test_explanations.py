@@ -137,14 +137,16 @@ def explainer_walks(explainer, field, placed, of):
 
 
 def test_attention_is_divided_whole(run, explainer):
-    """Flow into the node is 1 where it has edges; semantic attention adds up to 1 at each layer."""
+    """A layer lets a flow of 1 into the node, less the share of metapaths that a node on the way has no edges of."""
     found = explainer.explain(NODES[0])
     if run.execution.model.aggregation == "neighbor_mean":
         assert {each.attention for each in found.relations} == {None}
         assert "attention" not in found.fidelity
         return
-    flow = sum(each.attention for each in found.relations)
-    assert flow == pytest.approx(len(run.execution.builder()(jax_rngs()).layers), abs=1e-5)
+    flow, layers = sum(each.attention for each in found.relations), len(run.execution.builder()(jax_rngs()).layers)
+    assert layers - 0.5 < flow <= layers + 1e-5
+    if not run.execution.model.fuses_over_targets:
+        assert flow == pytest.approx(layers, abs=1e-5)
     assert bool(found.semantic_attention) == run.execution.model.fuses_over_targets
     for weights in found.semantic_attention.values():
         assert sum(weights.values()) == pytest.approx(1.0, abs=1e-6)

@@ -203,7 +203,7 @@ def test_mini_batches_train_with_them() -> None:
         with compiling_for("cuda"):
             programs = minibatches.compiled(academic(), config)
             found[tables] = minibatches.steps(programs, 3)
-        assert ("jhgnn_cuda_write_rows" in programs.execution.lower_update().as_text()) == (tables == "native")
+            assert ("jhgnn_cuda_write_rows" in programs.execution.lower_update().as_text()) == (tables == "native")
         (choice,) = [each for each in programs.execution.choices if each.op == "table_rows"]
         assert choice.implementation == tables
     jax.tree.map(np.testing.assert_array_equal, found["native"], found["xla"])

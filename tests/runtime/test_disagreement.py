@@ -109,6 +109,7 @@ def test_another_number_of_processes(tmp_path):
         assert "distributed.num_processes is 2 in process 0, but 3 in process 1" in line
 
 
+@pytest.mark.long
 def test_a_process_that_pauses_for_less_than_the_limit_is_waited_for(tmp_path):
     folder = tmp_path / "run"
     pair = start_two(folder, "--training.epochs=100000", "--training.checkpoint_every_s=0.5")

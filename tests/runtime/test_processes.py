@@ -119,6 +119,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_process_that_compiles_longer_than_gloo_waits_is_waited_for(tmp_path):
     finish(*start_two(tmp_path / "run", "--training.epochs=1", program=["-c", SLOW_TO_COMPILE]))

@@ -197,8 +197,8 @@ def shown_pairs(links, relations, reversed_by, ids):
 
 SHOWN = [
     ("rgcn", "host"),
-    pytest.param("rgat", "host", marks=pytest.mark.slow),
-    pytest.param("rgat", "device", marks=pytest.mark.slow),
+    ("rgat", "host"),
+    pytest.param("rgat", "device", marks=pytest.mark.long),
     ("bases", "host"),
 ]
 

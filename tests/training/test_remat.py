@@ -150,7 +150,9 @@ def test_native_attention_keeps_what_is_named():
 
 
 ALL = [
-    (name, implementation)
+    pytest.param(
+        name, implementation, marks=[pytest.mark.long] if (name, implementation) == ("rgat", "segment") else []
+    )
     for name in ("han", "rgcn", "rgat", "gcn", "gat")
     for implementation in ("segment", "dense", "native")
 ]
