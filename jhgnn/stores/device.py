@@ -84,10 +84,11 @@ class DeviceTables:
     def apply(self, node_type: str, ids: jax.Array, gradients: jax.Array) -> "DeviceTables":
         """See `LearnableRowStore`; in place where tables and states are donated."""
         table, state = self.tables[node_type], self.states[node_type]
-        rows = self.gather(node_type, ids)
+        present = (ids >= 0)[:, None]
 
         def read(leaf: jax.Array) -> jax.Array:
-            return read_rows(leaf, ids, implementation=self.implementation)
+            """Zeros where there is no row, which LAMB's norms over the rows would count."""
+            return jnp.where(present, read_rows(leaf, ids, implementation=self.implementation), 0)
 
         def written(leaf: jax.Array, rows: jax.Array) -> jax.Array:
             return write_rows(leaf, ids, rows, implementation=self.implementation)
@@ -95,6 +96,7 @@ class DeviceTables:
         def mirrors(leaf: jax.Array) -> bool:
             return leaf.shape == table.shape
 
+        rows = read(table)
         of_rows = jax.tree.map(lambda leaf: read(leaf) if mirrors(leaf) else leaf, state)
         updates, new = self.optimizer.update({node_type: gradients}, of_rows, {node_type: rows}, valid=self.valid)
         made = jnp.where(self.valid, rows + updates[node_type], rows)

@@ -182,7 +182,7 @@ def test_no_rows_of_a_table() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "sgd"])
+@pytest.mark.parametrize("name", ["adam", "sgd", "lamb"])
 def test_lazy_updates_of_tables(name: str) -> None:
     config = dataclasses.replace(TrainingConfig(), optimizer=name, learning_rate=0.05, weight_decay=0.1)
     optimizer, params = make_optimizer(config), stores.parameters()

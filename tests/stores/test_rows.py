@@ -89,6 +89,21 @@ def test_rows_that_are_not_named_keep_value_and_moments_decay_included():
         assert np.asarray(moment)[changed].all()
 
 
+@pytest.mark.parametrize("name", ["adam", "lamb"])
+def test_padding_changes_nothing(name):
+    config = dataclasses.replace(TrainingConfig(), optimizer=name, learning_rate=0.05, weight_decay=0.1)
+    optimizer, params = make_optimizer(config), parameters()
+    state = optimizer.init(params)
+    gradients = jax.tree.map(lambda leaf: jnp.sin(3 * leaf), params)
+    ids = {"a": np.array([0, 4, 1], np.int32), "b": np.array([2], np.int32)}
+    padded = {name: np.concatenate([[-1, -1], own, [-1]]).astype(np.int32) for name, own in ids.items()}
+    for _ in range(2):  # the second one has moments
+        expected = lazily(optimizer, params, state, gradients, ids, jnp.asarray(True))
+        found = lazily(optimizer, params, state, gradients, padded, jnp.asarray(True))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), found, expected)
+        params, state = expected
+
+
 def test_an_update_that_is_not_valid_changes_nothing():
     optimizer, params = make_optimizer(TrainingConfig()), parameters()
     state = optimizer.init(params)
