@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from jhgnn.explaining.explanation import (
     RelationShare,
     highest,
 )
-from jhgnn.explaining.field_program import FieldProgram, MaskSettings, Placed
+from jhgnn.explaining.field_program import FieldProgram, Gradients, MaskSettings, Placed
 from jhgnn.explaining.neighbourhood import Neighbourhood, neighbourhood_of
 from jhgnn.explaining.page import explanations_page
 from jhgnn.explaining.picture import picture
@@ -30,6 +30,15 @@ from jhgnn.inference.predictor import Predictor
 from jhgnn.runtime.files import finite
 
 RANDOM_DRAWS = 5
+
+
+class _Scored(NamedTuple):
+    """The number of the class that is explained, its gradients, the flow of attention, and the scores of edges."""
+
+    of: int
+    gradients: Gradients
+    flow: AttentionFlow | None
+    scores: EdgeScores
 
 
 class Explainer:
@@ -67,11 +76,16 @@ class Explainer:
     def scores(self, node: int) -> tuple[Neighbourhood, EdgeScores]:
         """A node's receptive field and what each way says of its edges."""
         field, placed = self.field(node)
+        return field, self._scored(field, placed).scores
+
+    def _scored(self, field: Neighbourhood, placed: Placed) -> _Scored:
+        """The class that is explained, and what each way says of it."""
         logits, shown = self._program.logits(field, placed)
         of = int(logits.argmax())
-        gradients = np.asarray(self._program.gradients(field, placed, of).edges, np.float64)[: len(field.edges)]
-        flow = attention_flow(field, shown)
-        return field, EdgeScores(gradients, self._masks(field, placed, of), None if flow is None else flow.edges)
+        gradients, flow = self._program.gradients(field, placed, of), attention_flow(field, shown)
+        edges = np.asarray(gradients.edges, np.float64)[: len(field.edges)]
+        masks = self._masks(field, placed, of)
+        return _Scored(of, gradients, flow, EdgeScores(edges, masks, None if flow is None else flow.edges))
 
     def explain(self, node: int) -> Explanation:
         """One node by its number.
@@ -81,16 +95,8 @@ class Explainer:
         """
         field, placed = self.field(node)
         program, top = self._program, self.settings.top
-        logits, shown = program.logits(field, placed)
-        of = int(logits.argmax())
+        of, found, flow, scores = self._scored(field, placed)
         probability = float(program.probabilities(field, placed)[of])
-        found = program.gradients(field, placed, of)
-        flow = attention_flow(field, shown)
-        scores = EdgeScores(
-            np.asarray(found.edges, np.float64)[: len(field.edges)],
-            self._masks(field, placed, of),
-            None if flow is None else flow.edges,
-        )
         gates = np.asarray(found.gates)
         chains = walks(program, field, placed, of, gates)
         graph = self._graph

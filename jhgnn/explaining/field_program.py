@@ -23,10 +23,7 @@ from jhgnn.inference.on_fields import OnFields
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.observed import Shown, observing
 from jhgnn.nn.reduction import Partial
-from jhgnn.runtime.platform import compiling_for
-
-WITHOUT_KERNELS = "tpu"
-"""A platform for which the package has no kernels of its own; what is traced for it has derivatives of any order."""
+from jhgnn.runtime.platform import WITHOUT_KERNELS, compiling_for
 
 
 class Placed(NamedTuple):

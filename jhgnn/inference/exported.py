@@ -15,7 +15,7 @@ from jhgnn.errors import InputError
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.nn.inputs import GraphInputs, GraphSpec
 from jhgnn.runtime.files import replacing_folder, write_json
-from jhgnn.runtime.platform import compiling_for
+from jhgnn.runtime.platform import WITHOUT_KERNELS, compiling_for
 from jhgnn.tasks.node_classification import NodeClassification
 from jhgnn.training.execution import builder_of
 from jhgnn.training.problem import Problem, build_graphs, feature_widths, relations_of
@@ -24,8 +24,6 @@ from jhgnn.training.state import Params, abstract_params, param_names, structure
 PLATFORMS = ("cpu", "cuda")
 """What a program runs on; its operations are XLA's own, and no kernel of this package."""
 IMPLEMENTATION = "segment"
-WITHOUT_KERNELS = "tpu"
-"""A platform for which the package has no kernels of its own, so that nothing that is traced for it calls one."""
 VERSION = 1
 
 

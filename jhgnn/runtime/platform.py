@@ -13,6 +13,10 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 GPUS = ("cuda", "rocm")
 
+WITHOUT_KERNELS = "tpu"
+"""A platform for which the package has no kernels of its own: what is traced for it calls none, and has derivatives of
+any order."""
+
 _named = jax.make_user_context(None)
 """A context of JAX's own, which keys its caches: a function traced for one platform is traced again for another."""
 
