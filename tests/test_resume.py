@@ -34,6 +34,21 @@ def state_of(folder: Path) -> dict[str, bytes]:
     return {name: np.asarray(jax.device_get(leaf)).tobytes() for name, leaf in leaves.items()}
 
 
+def killed_and_resumed(folder: Path, data: Path, *more: str, epochs: int) -> Path:
+    """A run that is killed after an epoch and goes on, held against one that is not; returns its folder."""
+    more = (*more, "--training.epochs", str(epochs), "--training.patience", "0")
+    assert main(train_arguments(data, folder / "whole", *more)) == 0
+    run, every = folder / "run", ("--training.checkpoint_every_s", "0", "--run.log_every", "1")
+    process = start("jhgnn.train", *train_arguments(data, run, *more, *every))
+    wait_for_line(process, f"/{epochs}: ")
+    send(process, signal.SIGKILL)
+    code, _, stderr = finish(process)
+    assert code == 128 + signal.SIGKILL, stderr
+    assert main(["--resume", "--run.dir", str(run)]) == 0
+    assert state_of(folder / "whole") == state_of(run)
+    return run
+
+
 def same_runs(first: Path, second: Path) -> None:
     """Bitwise the same in all but times."""
     assert state_of(first) == state_of(second)

@@ -205,6 +205,7 @@ def with_hot(graph: HeteroGraph, plan: SamplingPlan, hot: HotVertices) -> tuple[
 
 
 def at_hops(draw: Draw, steps: tuple[Relation, ...], fan_outs: tuple[int, ...], widths: tuple[int, ...]) -> Draw:
+    """A draw from other relations, with its fan-out and width at each hop."""
     return dataclasses.replace(draw, steps=steps, fan_outs=fan_outs, widths=widths)
 
 

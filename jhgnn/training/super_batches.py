@@ -206,10 +206,9 @@ class SuperBatches:
         if self._number < 0:
             self._current, self._next = self._unmade, None
             return
-        host = self._execution.layout.resident.kept
-        current, ahead = (_kept(host, jax.tree.map(lambda leaf: np.asarray(local(leaf)), saved[key])) for key in
-                          ("current", "next"))  # fmt: skip
-        self._current, self._next = self._mesh.place(current, REPLICATED), ahead
+        host, on_host = self._execution.layout.resident.kept, jax.tree.map(lambda leaf: np.asarray(local(leaf)), saved)
+        self._current = self._mesh.place(_kept(host, on_host["current"]), REPLICATED)
+        self._next = _kept(host, on_host["next"])
 
     # The helper
 

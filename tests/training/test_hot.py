@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +23,11 @@ from jhgnn.train import main
 from jhgnn.training.checks import check
 from jhgnn.training.hot import with_hot_vertices
 from jhgnn.training.mesh import local
-from tests.commands import finish, send, start, train_arguments, wait_for_line
+from tests.commands import train_arguments
 from tests.executions import apply_model
 from tests.models.heterographs import academic
 from tests.sampling.reference import in_neighbors, neighbors
-from tests.test_resume import state_of
+from tests.test_resume import killed_and_resumed
 from tests.training.minibatches import compiled, recipe, sampled, steps
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
@@ -219,28 +218,9 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(alone):
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
-    more = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot", "exact", "--sampling.hot_share")
-    more = (
-        *more,
-        "0.4",
-        "--distributed.devices",
-        "1",
-        "--training.epochs",
-        "60",
-        "--training.patience",
-        "0",
-        "--model.dropout",
-        "0.4",
-    )
-    assert main(train_arguments(academic_path, tmp_path / "whole", *more)) == 0
-    run, every = tmp_path / "run", ("--training.checkpoint_every_s", "0", "--run.log_every", "1")
-    process = start("jhgnn.train", *train_arguments(academic_path, run, *more, *every))
-    wait_for_line(process, "/60: ")
-    send(process, signal.SIGKILL)
-    code, _, stderr = finish(process)
-    assert code == 128 + signal.SIGKILL, stderr
-    assert main(["--resume", "--run.dir", str(run)]) == 0
-    assert state_of(tmp_path / "whole") == state_of(run)
+    more = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot", "exact")
+    more = (*more, "--sampling.hot_share", "0.4", "--distributed.devices", "1", "--model.dropout", "0.4")
+    killed_and_resumed(tmp_path, academic_path, *more, epochs=60)
 
 
 def without(config: Config) -> Config:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import signal
 import time
 
 import jax
@@ -26,15 +25,13 @@ from jhgnn.sampling.epoch import Cursor
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import LoaderError
 from jhgnn.stores.host import HostRows
-from jhgnn.train import main
 from jhgnn.training.checks import check
 from jhgnn.training.mesh import local
 from jhgnn.training.sampled_step import Shard
 from jhgnn.training.state import TrainState
 from jhgnn.training.super_batches import SuperBatches
-from tests.commands import finish, send, start, train_arguments, wait_for_line
 from tests.models.heterographs import academic
-from tests.test_resume import state_of
+from tests.test_resume import killed_and_resumed
 from tests.training.minibatches import compiled_update, recipe, sampled
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
@@ -272,17 +269,9 @@ MORE = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
-    more = (*MORE, "--sampling.hot", "stale", "--distributed.devices", "1", "--training.epochs", "20")
-    more = (*more, "--training.patience", "0", "--model.dropout", "0.4", "--sampling.super_batch", "4")
-    assert main(train_arguments(academic_path, tmp_path / "whole", *more)) == 0
-    run, every = tmp_path / "run", ("--training.checkpoint_every_s", "0", "--run.log_every", "1")
-    process = start("jhgnn.train", *train_arguments(academic_path, run, *more, *every))
-    wait_for_line(process, "/20: ")
-    send(process, signal.SIGKILL)
-    code, _, stderr = finish(process)
-    assert code == 128 + signal.SIGKILL, stderr
-    assert main(["--resume", "--run.dir", str(run)]) == 0
-    assert state_of(tmp_path / "whole") == state_of(run)
+    more = (*MORE, "--sampling.hot", "stale", "--distributed.devices", "1")
+    more = (*more, "--model.dropout", "0.4", "--sampling.super_batch", "4")
+    run = killed_and_resumed(tmp_path, academic_path, *more, epochs=20)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["hot_vertices"] > 0
     assert summary["compilations_after_warm_up"] == 0
