@@ -79,7 +79,7 @@ def _schedule() -> str:
         "Semantic graphs keep the order of the schema. Each metapath of HAN has a projection of its own, and so has"
         " each relation that is projected first: there are no rows to share."
     )
-    found = _read("reuse-measured.json")
+    found = _read("locality-measured.json")
     orders = [] if found is None else [row for row in found["rows"] if row["group"] == "graph orders"]
     told = [
         f"{row['dataset']} ({row['row']}) {row['ratio']['most shared next']:.2f}x"
@@ -92,7 +92,7 @@ def _schedule() -> str:
             + ", ".join(told)
             + ", which noise covers."
         )
-    return text + " Orders of vertices are in [locality](locality.md). `python -m bench.reuse measure`."
+    return text + " Orders of vertices are in [locality](locality.md). `python -m bench.locality measure`."
 
 
 def _traversal() -> str:

@@ -1,7 +1,7 @@
 """Findings that need a GPU's counters, or several GPUs, as far as models tell of them; their verdicts say "modelled".
 
-Reuse distances (`python -m bench.reuse model`) and programs compiled for GPUs (`python -m bench.several_gpus`) are what
-they are modelled from. Nothing of it was measured on a GPU.
+Reuse distances (`python -m bench.locality model`) and programs compiled for GPUs (`python -m bench.several_gpus`) are
+what they are modelled from. Nothing of it was measured on a GPU.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bench.record import RESULTS
 
-REUSE, SEVERAL = RESULTS / "reuse-modelled.json", RESULTS / "several-gpus.json"
+LOCALITY, SEVERAL = RESULTS / "locality-modelled.json", RESULTS / "several-gpus.json"
 HOLDS, FAILS, PARTLY = "modelled: holds", "modelled: does not hold", "modelled: holds in part"
 
 Row = Mapping[str, Any]
@@ -28,8 +28,8 @@ class Modelled(NamedTuple):
 def modelled_findings() -> dict[str, Modelled]:
     """By number; only those whose results are stored."""
     found: dict[str, Modelled] = {}
-    if REUSE.exists():
-        found["10"] = locality(_rows(REUSE))
+    if LOCALITY.exists():
+        found["10"] = locality(_rows(LOCALITY))
     if SEVERAL.exists():
         rows = _rows(SEVERAL)
         parts: dict[str, Callable[[Sequence[Row]], Modelled | None]] = {
@@ -75,7 +75,7 @@ def locality(rows: Sequence[Row]) -> Modelled:
         "hit rates of NA's gathers in an A100's L2 from empty, 2 KiB a row, by reuse distances: "
         + "; ".join(told)
         + ". A metapath that returns the way it came gathers the same rows in both passes, and a relation and its"
-        " reverse swap theirs: what the paper saw is not the gathers' order (`python -m bench.reuse model`)"
+        " reverse swap theirs: what the paper saw is not the gathers' order (`python -m bench.locality model`)"
     )
     return Modelled(ours, verdict)
 

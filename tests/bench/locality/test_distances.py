@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.reuse.distances import COLD, stack_distances
-from bench.reuse.sampling import chosen, exact, sampled
-from bench.reuse.simulator import hits
+from bench.locality.distances import COLD, stack_distances
+from bench.locality.sampling import chosen, exact, sampled
+from bench.locality.simulator import hits
 
 TRACES = st.lists(st.integers(0, 12), max_size=60)
 

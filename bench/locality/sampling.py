@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bench.reuse.distances import stack_distances
+from bench.locality.distances import stack_distances
 
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

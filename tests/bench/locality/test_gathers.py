@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.reuse.caches import Cache, cpu_caches, row_bytes
-from bench.reuse.gathers import TILE_ROWS, gathers, walk, with_outputs
-from bench.reuse.orders import ORDERS, by_middle, by_shared_rows, renumbered, shuffled
-from bench.reuse.resident import resident
-from bench.reuse.sampling import exact
+from bench.locality.caches import Cache, cpu_caches, row_bytes
+from bench.locality.gathers import TILE_ROWS, gathers, walk, with_outputs
+from bench.locality.orders import ORDERS, by_middle, by_shared_rows, renumbered, shuffled
+from bench.locality.resident import resident
+from bench.locality.sampling import exact
 from jhgnn.data.synthetic import generate
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_metapath

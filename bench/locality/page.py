@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.locality.model import CURVE_ROWS
 from bench.pages import write_between
 from bench.record import ROOT
-from bench.reuse.model import CURVE_ROWS
 
 PAGE = ROOT / "docs" / "locality.md"
 PLOT = ROOT / "docs" / "images" / "locality.png"

@@ -1,11 +1,11 @@
 """Locality of gathers without hardware counters: docs/locality.md.
 
-`python -m bench.reuse model`: reuse distances of the gathers of every relation and metapath of Table 3, forward and
+`python -m bench.locality model`: reuse distances of the gathers of every relation and metapath of Table 3, forward and
 backward, and the hit rates that follow for the caches of this processor and the second level of A100 and H100; the same
 in other orders of vertices and of semantic graphs; large relations by sampling. About four minutes, 4 GB.
-`python -m bench.reuse measure`: times of the CPU kernels on one processor beside the modelled figures: slowdowns of
+`python -m bench.locality measure`: times of the CPU kernels on one processor beside the modelled figures: slowdowns of
 Table 3's graphs in rank, and what other orders gain. About fifteen minutes.
-`python -m bench.reuse page`: the page, from the stored results.
+`python -m bench.locality page`: the page, from the stored results.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from typing import Any
 from bench.record import DATA_ROOT, RESULTS, commit, store
 from jhgnn.errors import InputError
 
-MODELLED, MEASURED = RESULTS / "reuse-modelled.json", RESULTS / "reuse-measured.json"
+MODELLED, MEASURED = RESULTS / "locality-modelled.json", RESULTS / "locality-measured.json"
 GROUPS = ("slowdowns", "vertex orders", "graph orders")
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="python -m bench.reuse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.locality", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, told in (("model", "hit rates from reuse distances"), ("measure", "times of the CPU kernels")):
@@ -49,7 +49,7 @@ def main() -> int:
     options = parser().parse_args()
     try:
         if options.command == "page":
-            from bench.reuse.page import write
+            from bench.locality.page import write
 
             write(_read(MODELLED), _read(MEASURED))
             return 0
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(f"--large-scale {options.large_scale} is out of range; need a number from 0 to 1")
     start = time.perf_counter()
     record: dict[str, Any] = {
-        "study": f"reuse {options.command}",
+        "study": f"locality {options.command}",
         "commit": commit(),
         "data": "real" if data_root else "synthetic",
         "load_average_at_start": round(os.getloadavg()[0], 2),
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
         stamp = {"commit": record["commit"], "load": round(os.getloadavg()[0], 2)}
         rows = [row | stamp for row in rows]
         if set(options.groups) != set(GROUPS) and options.output.exists():
-            from bench.reuse.measure import replaced
+            from bench.locality.measure import replaced
 
             rows = replaced(_read(options.output)["rows"], rows)
     record |= {"machine": _machine(), "seconds": round(time.perf_counter() - start), "rows": rows}
@@ -88,13 +88,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _model(data_root: Path | None, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    from bench.reuse.model import model
+    from bench.locality.model import model
 
     yield from model(data_root, options.large_scale)
 
 
 def _measure(data_root: Path | None, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    from bench.reuse import measure
+    from bench.locality import measure
 
     measure.pin()
     if "slowdowns" in options.groups:
@@ -115,12 +115,12 @@ def _data_root(which: str) -> Path | None:
 
 def _read(path: Path) -> Any:
     if not path.exists():
-        raise InputError(f"{path} is not there; `python -m bench.reuse model` and `measure` write the results")
+        raise InputError(f"{path} is not there; `python -m bench.locality model` and `measure` write the results")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _machine() -> dict[str, Any]:
-    from bench.reuse.caches import cpu_caches
+    from bench.locality.caches import cpu_caches
 
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.reuse.caches import Cache, cpu_caches, gpu_caches, row_bytes
-from bench.reuse.gathers import direction, gathers
-from bench.reuse.graphs import Named, heterographs, semantic_graphs
-from bench.reuse.orders import ORDERS, Order, by_middle, by_shared_rows, renumbered, shuffled
-from bench.reuse.sampling import Reuses, exact, sampled
+from bench.locality.caches import Cache, cpu_caches, gpu_caches, row_bytes
+from bench.locality.gathers import direction, gathers
+from bench.locality.graphs import Named, heterographs, semantic_graphs
+from bench.locality.orders import ORDERS, Order, by_middle, by_shared_rows, renumbered, shuffled
+from bench.locality.sampling import Reuses, exact, sampled
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_relation

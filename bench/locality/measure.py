@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from bench.locality.caches import cpu_caches
+from bench.locality.graphs import heterographs, semantic_graphs
+from bench.locality.kernels import HEADS, KERNELS, Kernel
+from bench.locality.orders import ORDERS, Order, by_middle, by_shared_rows, renumbered, shuffled
+from bench.locality.slowdown import DEGREES, level_costs, prediction, slowdown_row
+from bench.locality.timed import in_rounds, repeated, repeats
 from bench.ops.cases import mag_relation
 from bench.ops.order import SOURCES, orders
-from bench.reuse.caches import cpu_caches
-from bench.reuse.graphs import heterographs, semantic_graphs
-from bench.reuse.kernels import HEADS, KERNELS, Kernel
-from bench.reuse.orders import ORDERS, Order, by_middle, by_shared_rows, renumbered, shuffled
-from bench.reuse.slowdown import DEGREES, level_costs, prediction, slowdown_row
-from bench.reuse.timed import in_rounds, repeated, repeats
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_relation

@@ -22,12 +22,12 @@ import jax
 import numpy as np
 from scipy.special import pdtr
 
-from bench.reuse.caches import Cache, row_bytes
-from bench.reuse.distances import stack_distances
-from bench.reuse.gathers import walk, with_outputs
-from bench.reuse.kernels import PREFETCH_BYTES, Kernel
-from bench.reuse.resident import resident, resident_rows
-from bench.reuse.timed import in_rounds, repeated, repeats
+from bench.locality.caches import Cache, row_bytes
+from bench.locality.distances import stack_distances
+from bench.locality.gathers import walk, with_outputs
+from bench.locality.kernels import PREFETCH_BYTES, Kernel
+from bench.locality.resident import resident, resident_rows
+from bench.locality.timed import in_rounds, repeated, repeats
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
 
 LARGEST_TABLE_BYTES = 2**30
