@@ -150,17 +150,13 @@ def test_a_process_that_reads_nothing_more_ends_the_other_though_its_buffers_are
     pair = in_a_narrow_network(lambda: start_two(folder, *options, "--training.epochs=100000"))
     try:
         wait_for_checkpoint_after(folder, "", pair)
-        pair[1].send_signal(signal.SIGSTOP)
-        began = time.monotonic()
-        while unsent_bytes(pair[0].pid) < 8192:
-            assert time.monotonic() - began < 8, "the buffers did not fill"
-            time.sleep(0.1)
+        began = stop_with_full_buffers(pair)
         error = pair[0].communicate(timeout=WITHIN_S)[1]
         assert time.monotonic() - began < WITHIN_S
     finally:
         for process in pair:
             process.kill()
-    pair[1].communicate()
+            process.communicate()
     assert pair[0].returncode == 1, error
     (line,) = (line for line in error.splitlines() if line.startswith("error: "))
     assert line.startswith("error: process 0 of 2 ends, as another one has died")
@@ -170,6 +166,23 @@ def test_a_process_that_reads_nothing_more_ends_the_other_though_its_buffers_are
     epochs = int(left.split("-")[1]) + 1
     errors = finish(*start_two(folder, *options, "--resume", f"--training.epochs={epochs}"))
     assert "resumed after epoch" in errors[0]
+
+
+def stop_with_full_buffers(pair: Sequence[subprocess.Popen]) -> float:
+    """Stops the second process while the first has much to send to it; gives the time at which it was stopped.
+
+    Stopped between reading and answering, it has taken all that the first one had: it goes on, and is stopped again.
+    """
+    for _ in range(20):
+        pair[1].send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        while time.monotonic() - began < 2:
+            if unsent_bytes(pair[0].pid) >= 8192:
+                return began
+            time.sleep(0.1)
+        pair[1].send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+    raise AssertionError("the buffers did not fill")
 
 
 def unsent_bytes(pid: int) -> int:
