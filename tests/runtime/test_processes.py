@@ -50,7 +50,12 @@ print(json.dumps(worst))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "optimizer", "rate"), [("rgcn", "adam", "0.005"), ("rgat", "sgd", "0.05"), ("han", "sgd", "0.05")]
+    ("name", "optimizer", "rate"),
+    [
+        ("rgcn", "adam", "0.005"),
+        pytest.param("rgat", "sgd", "0.05", marks=pytest.mark.long),
+        pytest.param("han", "sgd", "0.05", marks=pytest.mark.long),
+    ],
 )
 def test_any_number_of_devices_gives_the_same_parameters_after_20_steps(name, optimizer, rate):
     command = [sys.executable, "-c", DEVICES, name, optimizer, rate]

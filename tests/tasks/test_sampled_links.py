@@ -130,7 +130,12 @@ def test_host_and_device_draw_the_same_tables(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", ["rgcn, left out, negatives of links", "rgat, skip, negatives of links", "rgcn, bases"]
+    "case",
+    [
+        pytest.param("rgcn, left out, negatives of links", marks=pytest.mark.long),
+        "rgat, skip, negatives of links",
+        "rgcn, bases",
+    ],
 )
 def test_two_devices_and_micro_batches_do_what_one_device_does(case):
     made, config_of = CASES[case]

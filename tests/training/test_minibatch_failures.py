@@ -62,7 +62,9 @@ def test_kernels_that_samples_cannot_run_are_one_line(more, message, tmp_path, a
 
 @pytest.mark.skipif(not native.available(), reason="needs the native kernels")
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "op"), [("rgcn", "neighbor_mean"), ("rgat", "neighbor_attention")])
+@pytest.mark.parametrize(
+    ("model", "op"), [("rgcn", "neighbor_mean"), pytest.param("rgat", "neighbor_attention", marks=pytest.mark.long)]
+)
 def test_the_kernel_that_is_named_runs_and_gives_what_tables_give(model, op):
     found = {}
     for side, named in (("host", "native"), ("device", "fanout"), ("device", "bucketed")):

@@ -10,7 +10,10 @@ BYTES_AN_EDGE = 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file_format", tables.FORMATS)
+@pytest.mark.parametrize(
+    "file_format",
+    [pytest.param(name, marks=[] if name == "csv" else [pytest.mark.long]) for name in tables.FORMATS],
+)
 def test_peak_memory_grows_by_few_bytes_an_edge(tmp_path, monkeypatch, file_format):
     """Of 23 bytes an edge in CSV; Python's own lists of its keys would take over 100."""
     monkeypatch.setattr(tables, "CUSTOMERS", 100_000)
