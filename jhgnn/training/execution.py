@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -28,17 +29,14 @@ from jhgnn.tasks.task import Scores, Task
 from jhgnn.training.mesh import REPLICATED, DeviceMesh, Specs, local
 from jhgnn.training.optimizer import make_optimizer
 from jhgnn.training.problem import Choice, Problem
-from jhgnn.training.programs import Compiled
+from jhgnn.training.programs import Compiled, compile_lowered, compile_together, lower_ahead
 from jhgnn.training.state import (
     Builder,
     Params,
     TrainState,
-    abstract_params,
+    abstract_model,
     abstract_state,
-    init_params,
-    init_state,
     new_state,
-    structure_of,
     traced_params,
 )
 from jhgnn.training.update import UpdateReport
@@ -141,14 +139,18 @@ class Execution(abc.ABC):
         return builder_of(self.model, self.task, self.config.model, spec)
 
     @functools.cached_property
+    def _abstract_model(self) -> tuple[nnx.GraphDef, Params]:
+        return abstract_model(self.builder())
+
+    @functools.cached_property
     def structure(self) -> nnx.GraphDef:
         """The model with its head, without parameters."""
-        return structure_of(self.builder())
+        return self._abstract_model[0]
 
     @functools.cached_property
     def abstract_params(self) -> Params:
         """Shapes and dtypes of the parameters."""
-        return abstract_params(self.builder())
+        return self._abstract_model[1]
 
     @property
     def abstract_state(self) -> TrainState:
@@ -167,11 +169,20 @@ class Execution(abc.ABC):
 
     def initial_params(self, seed: int) -> Params:
         """Random parameters, on one device."""
-        return init_params(self.builder(), seed)
+        return self.initial_state(seed).params
 
     def initial_state(self, seed: int) -> TrainState:
         """The state before the first step, on one device."""
-        return init_state(self.initial_params(seed), self._optimizer, seed)
+        return self._initial_program(np.uint32(seed))
+
+    @functools.cached_property
+    def _initial_program(self) -> Compiled:
+        """Makes the state from a seed; one program, since dozens of small ones compile for seconds."""
+        return compile_lowered(self.lower_initial_state)
+
+    def lower_initial_state(self) -> jax.stages.Lowered:
+        """Traces what makes the state before the first step from a uint32 scalar; nothing runs."""
+        return lower_ahead(self.traced_state, (jax.ShapeDtypeStruct((), jnp.uint32),))
 
     def traced_state(self, seed: Any) -> TrainState:
         """The same within a program, from a uint32 scalar."""
@@ -274,6 +285,15 @@ class Execution(abc.ABC):
             if isinstance(getattr(type(self), name, None), functools.cached_property):
                 del other.__dict__[name]
         return other
+
+    def compile_all(self, evaluations: int, *, initial: bool = True) -> tuple[list[Compiled], list[Compiled]]:
+        """The updates of all buckets and so many evaluations; `initial`: beside them what makes the initial state."""
+        updates = [functools.partial(self.lower_update, bucket) for bucket in range(self.num_buckets)]
+        others = [functools.partial(self.lower_evaluation, bucket) for bucket in range(evaluations)]
+        made = compile_together([*updates, *others, *([self.lower_initial_state] if initial else [])])
+        if initial:
+            self.__dict__["_initial_program"] = made.pop()
+        return made[: len(updates)], made[len(updates) :]
 
     @abc.abstractmethod
     def compile(self) -> "Programs":

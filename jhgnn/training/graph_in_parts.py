@@ -266,9 +266,7 @@ class GraphInParts(Execution):
 
     def compile(self) -> "GraphInPartsPrograms":
         check_supported(self.config.training.remat)
-        return GraphInPartsPrograms(
-            self, [compile_lowered(self.lower_update)], [compile_lowered(self.lower_evaluation)]
-        )
+        return GraphInPartsPrograms(self, *self.compile_all(evaluations=1, initial=False))
 
 
 class GraphInPartsPrograms(Programs):

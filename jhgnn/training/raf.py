@@ -22,7 +22,7 @@ from jhgnn.sampling.plan import Capacities
 from jhgnn.training.execution import Batch, Feed, num_bytes
 from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, DeviceMesh, local
 from jhgnn.training.problem import Problem
-from jhgnn.training.programs import Compiled, compile_lowered
+from jhgnn.training.programs import Compiled
 from jhgnn.training.raf_feed import SPECS, RelFeed, RelSource
 from jhgnn.training.raf_shards import RelShard, relation_shards
 from jhgnn.training.raf_step import BranchReader, RelBatch, RelUpdateProgram, abstract_packing
@@ -179,12 +179,8 @@ class RelationsFirst(Sampled):
 
     def compile(self) -> "RelPrograms":
         check_supported(self.config.training.remat)
-        steps = [compile_lowered(functools.partial(self.lower_update, bucket)) for bucket in range(self.num_buckets)]
-        evaluations = []
-        if not self.layerwise:
-            buckets = range(len(self.layout.buckets.capacities))
-            evaluations = [compile_lowered(functools.partial(self.lower_evaluation, bucket)) for bucket in buckets]
-        return RelPrograms(self, steps, evaluations)
+        evaluations = 0 if self.layerwise else len(self.layout.buckets.capacities)
+        return RelPrograms(self, *self.compile_all(evaluations))
 
 
 class RelPrograms(SampledPrograms):

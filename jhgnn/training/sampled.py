@@ -31,7 +31,6 @@ from jhgnn.training.layerwise import layerwise_rows
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs
 from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Problem
-from jhgnn.training.programs import compile_lowered
 from jhgnn.training.remat import check_supported
 from jhgnn.training.reuse import REUSING, abstract_results, with_reused_rows
 from jhgnn.training.sampled_choices import plan_sampling
@@ -462,15 +461,8 @@ class Sampled(Execution):
 
     def compile(self) -> SampledPrograms:
         check_supported(self.config.training.remat)
-        buckets = range(self.num_buckets)
-        steps = [compile_lowered(functools.partial(self.lower_update, bucket)) for bucket in buckets]
-        evaluations = []
-        if not self.layerwise:
-            evaluations = [
-                compile_lowered(functools.partial(self.lower_evaluation, bucket))
-                for bucket in range(self.evaluated.num_buckets)
-            ]
-        return SampledPrograms(self, steps, evaluations)
+        evaluations = 0 if self.layerwise else self.evaluated.num_buckets
+        return SampledPrograms(self, *self.compile_all(evaluations, initial=self.parts is None))
 
 
 def cuts(config: Config, mesh: DeviceMesh) -> Iterator[int]:

@@ -30,35 +30,28 @@ class TrainState(NamedTuple):
 
 def structure_of(build: Builder) -> nnx.GraphDef:
     """The module without its parameters; nothing is computed."""
-    return nnx.split(nnx.eval_shape(lambda: build(_rngs(keys.key(0)))))[0]
-
-
-def init_params(build: Builder, seed: int) -> Params:
-    """Random parameters as nested dicts; compiled as one program, since dozens of small ones compile for seconds."""
-    return jax.jit(functools.partial(_params, build))(keys.key(seed))
-
-
-def traced_params(build: Builder, seed: Any) -> Params:
-    """The same within a program."""
-    return _params(build, keys.key(seed))
+    return abstract_model(build)[0]
 
 
 def abstract_params(build: Builder) -> Params:
     """Shapes and dtypes of the parameters."""
-    return jax.eval_shape(functools.partial(_params, build), keys.key(0))
+    return abstract_model(build)[1]
 
 
-def init_state(params: Params, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
-    """The state before the first step."""
-    return new_state(params, optimizer, seed, init=jax.jit(optimizer.init))
+def abstract_model(build: Builder) -> tuple[nnx.GraphDef, Params]:
+    """Both."""
+    structure, params = nnx.split(nnx.eval_shape(lambda: build(_rngs(keys.key(0)))))
+    return structure, nnx.to_pure_dict(params)
 
 
-def new_state(
-    params: Params, optimizer: optax.GradientTransformation, seed: Any, *, init: Callable[[Params], Any] | None = None
-) -> TrainState:
-    """The same, with the optimizer's state from `init`, or as it is traced."""
-    opt_state = (optimizer.init if init is None else init)(params)
-    return TrainState(jnp.zeros((), jnp.int32), jnp.asarray(seed, jnp.uint32), params, opt_state)
+def traced_params(build: Builder, seed: Any) -> Params:
+    """Within a program, random parameters as nested dicts, from a uint32 scalar."""
+    return nnx.to_pure_dict(nnx.state(build(_rngs(keys.key(seed))), nnx.Param))
+
+
+def new_state(params: Params, optimizer: optax.GradientTransformation, seed: Any) -> TrainState:
+    """Within a program, the state before the first step."""
+    return TrainState(jnp.zeros((), jnp.int32), jnp.asarray(seed, jnp.uint32), params, optimizer.init(params))
 
 
 def abstract_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
@@ -81,10 +74,6 @@ def param_names(params: Params) -> dict[str, jax.Array]:
     """Parameters by dotted path, `layers.0.projection.w_rio`."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _params(build: Builder, key: jax.Array) -> Params:
-    return nnx.to_pure_dict(nnx.state(build(_rngs(key)), nnx.Param))
 
 
 def _rngs(key: jax.Array) -> nnx.Rngs:

@@ -38,7 +38,7 @@ from jhgnn.training.problem import (
     stackable,
     summing,
 )
-from jhgnn.training.programs import compile_lowered, lower_ahead
+from jhgnn.training.programs import lower_ahead
 from jhgnn.training.remat import check_supported
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import FullBatchReader, Read, UpdateProgram, UpdateReport, read_from_tables
@@ -255,7 +255,7 @@ class WholeGraph(Execution):
 
     def compile(self) -> "WholeGraphPrograms":
         check_supported(self.config.training.remat)
-        return WholeGraphPrograms(self, [compile_lowered(self.lower_update)], [compile_lowered(self.lower_evaluation)])
+        return WholeGraphPrograms(self, *self.compile_all(evaluations=1))
 
 
 class WholeGraphPrograms(Programs):
