@@ -14,7 +14,7 @@ from typing import Literal
 import jax
 
 LIBRARY_VARIABLE = "JHGNN_KERNELS_LIBRARY"
-HANDLERS: Mapping[str, Literal["TB", "DM"]] = {
+HANDLERS: Mapping[str, Literal["TB", "DM", "DR"]] = {
     "attention_forward": "TB",
     "attention_backward": "TB",
     "row_sum": "TB",
@@ -25,8 +25,9 @@ HANDLERS: Mapping[str, Literal["TB", "DM"]] = {
     "outer_sum": "DM",
     "logit_columns": "DM",
     "logit_columns_backward": "DM",
+    "column_parts": "DR",
 }
-"""The kernels, `jhgnn_NAME` to XLA, and the type that a profile gives each: driven by topology, or a dense product."""
+"""The kernels, `jhgnn_NAME` to XLA, and the type that a profile gives each (`jhgnn.profiling.kernels`)."""
 HOW_TO_GET_IT = (
     "the native CPU kernels are not built: install a C++17 compiler and run `pip install --force-reinstall .` "
     "(`pip install -e .` in a checkout), or use implementation 'auto'"

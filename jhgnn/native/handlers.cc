@@ -1,6 +1,7 @@
 // What XLA calls: checks buffers, cuts the work into tasks on XLA's threads, and runs the kernels of the instruction set.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <initializer_list>
 #include <limits>
 #include <string>
@@ -601,6 +602,41 @@ ffi::Error logit_columns_backward(ffi::ThreadPool pool, Floats stack, Floats vec
   return ffi::Error::Success();
 }
 
+// The columns of x as matrices of their own, from the left; of any element type.
+ffi::Error column_parts(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::RemainingRets outs) {
+  if (x.dimensions().size() != 2) return invalid("x must be [rows, columns], not " + text(x.dimensions()));
+  const int64_t rows = x.dimensions()[0], element_bytes = static_cast<int64_t>(ffi::ByteWidth(x.element_type()));
+  struct Part {
+    char* to;
+    int64_t begin, num_bytes;  // of a row
+  };
+  std::vector<Part> parts;
+  int64_t columns = 0;
+  for (size_t i = 0; i < outs.size(); ++i) {
+    auto out = outs.get<ffi::AnyBuffer>(i);
+    if (out.has_error()) return out.error();
+    const auto sizes = (*out)->dimensions();
+    if (sizes.size() != 2 || sizes[0] != rows || (*out)->element_type() != x.element_type()) {
+      return invalid("a part must be [" + std::to_string(rows) + ", width] of x's element type, not " + text(sizes));
+    }
+    parts.push_back({static_cast<char*>((*out)->untyped_data()), columns * element_bytes, sizes[1] * element_bytes});
+    columns += sizes[1];
+  }
+  if (columns != x.dimensions()[1]) {
+    return invalid("parts of " + std::to_string(columns) + " columns, of x " + text(x.dimensions()));
+  }
+  const char* from = static_cast<const char*>(x.untyped_data());
+  const int64_t row_bytes = columns * element_bytes;
+  run_column_tasks(pool, rows, [&](int64_t, int64_t first, int64_t last) {
+    for (const Part& part : parts) {
+      for (int64_t row = first; row < last; ++row) {
+        std::memcpy(part.to + row * part.num_bytes, from + row * row_bytes + part.begin, part.num_bytes);
+      }
+    }
+  });
+  return ffi::Error::Success();
+}
+
 // x^T d. Each task adds some rows for some columns of x, and then partial sums are added in order.
 ffi::Error outer_sum(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer d, FloatsOut out) {
   JHGNN_RETURN_IF_ERROR(check_kernels());
@@ -754,6 +790,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_logit_columns_backward, jhgnn::logit_columns
                                   .Attr<ffi::Span<const int64_t>>("places")
                                   .Ret<ffi::Buffer<ffi::F32>>()   // d_stack
                                   .Ret<ffi::Buffer<ffi::F32>>());  // d_vectors
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_column_parts, jhgnn::column_parts,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()  // x
+                                  .RemainingRets());      // parts
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_outer_sum, jhgnn::outer_sum,
                               ffi::Ffi::Bind()

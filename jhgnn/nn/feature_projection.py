@@ -11,6 +11,7 @@ from flax import nnx
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.stage import border
+from jhgnn.ops.column_parts import column_parts
 from jhgnn.ops.dense_matmul import dense_matmul
 from jhgnn.ops.indexed_rows import rows_at
 from jhgnn.ops.sparse_matmul import sparse_matmul, sparse_matmul_stack
@@ -109,7 +110,8 @@ def project_together(
     if stack is None:
         return project_by(x, columns)
     if not isinstance(x, SparseFeatures):
-        return project_by(x, [*(((name,), matrix) for name, matrix in zip(names, stack, strict=True)), *columns])
+        side_by_side = stack.transpose(1, 0, 2).reshape(stack.shape[1], -1)
+        return project_by(x, [(names, side_by_side), *columns])
     products = sparse_matmul_stack(x, stack.astype(dtype), implementation=sparse_implementation)
     apart = {name: border(product, "fp_out") for name, product in zip(names, products, strict=True)}
     return apart | project_by(x, columns)
@@ -125,7 +127,5 @@ def _project_joined(
     matrices = [matrix for names, matrix in groups if names]
     joined = jnp.concatenate(matrices, axis=1) if len(matrices) > 1 else matrices[0]
     outputs = project(x, joined, sparse_implementation=sparse_implementation, dtype=dtype)
-    # One split, not a slice each: the gradient of a split is one concatenation, that of slices a sum of padded copies
-    # (over the 90 relations of AIFB, a third of the step time).
-    parts = jax.lax.split(outputs, list(widths.values()), axis=1)
+    parts = column_parts(outputs, list(widths.values()))
     return {name: border(part, "fp_out") for name, part in zip(widths, parts, strict=True)}

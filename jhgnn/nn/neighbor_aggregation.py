@@ -14,6 +14,7 @@ from jhgnn.nn.dropout import site_seed
 from jhgnn.nn.feature_projection import Columns, Rows
 from jhgnn.nn.observed import show
 from jhgnn.nn.stage import border, stage
+from jhgnn.ops.column_parts import column_parts
 from jhgnn.ops.indexed_rows import rows_at
 from jhgnn.ops.logit_columns import logit_columns
 from jhgnn.ops.neighbor_attention import neighbor_attention
@@ -111,7 +112,7 @@ class AttentionAggregation(nnx.Module):
     def logits(self, z: jax.Array, sent: Sequence[str], received: Sequence[str]) -> dict[str, jax.Array]:
         """Logits `[num_rows, H]` from projected rows `[num_rows, H * D]`, named as `logit_columns` names them."""
         names, logits = self.logit_columns(z[None], dict.fromkeys(sent, 0), dict.fromkeys(received, 0))
-        parts = jax.lax.split(logits, [self.heads] * len(names), axis=1)
+        parts = column_parts(logits, [self.heads] * len(names))
         return {name: border(part, "fp_out") for name, part in zip(names, parts, strict=True)}
 
     def __call__(

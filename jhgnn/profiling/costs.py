@@ -245,6 +245,11 @@ def _logit_columns_backward(computation: Computation, call: Instruction) -> Cost
     return Cost(flops=flops, num_bytes=float(_all_bytes(computation, call)))
 
 
+def _column_parts(computation: Computation, call: Instruction) -> Cost:
+    """Reads and writes everything once."""
+    return Cost(num_bytes=float(_all_bytes(computation, call)))
+
+
 def _all_bytes(computation: Computation, call: Instruction) -> int:
     return call.num_bytes + sum(each.num_bytes for each in computation.operands(call))
 
@@ -314,6 +319,7 @@ NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_outer_sum": _outer_sum,
     "jhgnn_logit_columns": _logit_columns,
     "jhgnn_logit_columns_backward": _logit_columns_backward,
+    "jhgnn_column_parts": _column_parts,
     "jhgnn_cuda_attention_forward": _cuda_attention_forward,
     "jhgnn_cuda_attention_backward": _cuda_attention_backward,
     "jhgnn_cuda_row_sum": _cuda_row_sum,
