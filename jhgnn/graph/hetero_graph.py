@@ -26,7 +26,7 @@ EdgeArrays: TypeAlias = (
     | Mapping[tuple[str, str, str], tuple[np.ndarray, ...]]
     | Mapping[Relation | tuple[str, str, str], tuple[np.ndarray, ...]]
 )
-"""Relation (or its three names) -> (senders, receivers) or (senders, receivers, weights), or an `EdgeSet`."""
+"""Relation (or its three names) -> (senders, receivers[, weights[, features]]), or an `EdgeSet`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -146,8 +146,8 @@ class HeteroGraph:
 
         Args:
             num_nodes: nodes of each type.
-            edges: relation (or its three names) -> (senders, receivers) or (senders, receivers, weights), each
-                `[num_edges]`; or an `EdgeSet`.
+            edges: relation (or its three names) -> (senders, receivers[, weights[, features]]), each `[num_edges]`, but
+                for features, `[num_edges, width]`; weights may be None; or an `EdgeSet`.
             features: type -> dense `[num_nodes, width]` or any scipy sparse array; absent or None: no features.
             target: the labelled type.
             labels: `[num_targets]` class ids (-1: unlabelled) or `[num_targets, num_classes]` zeros and ones.

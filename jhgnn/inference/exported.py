@@ -44,6 +44,8 @@ def export(problem: Problem, params: Params, folder: Path) -> None:
     """
     if not isinstance(problem.task, NodeClassification):
         raise InputError(f"task {problem.task.name!r} cannot be exported; runs of 'node_classification' can")
+    if problem.config.model.edge_features:
+        raise InputError("model.edge_features: a program does not hold features of edges; train without them to export")
     if importlib.util.find_spec("flatbuffers") is None:
         raise InputError(
             "jax.export writes programs with flatbuffers, which is not installed; run: python -m pip install"
