@@ -130,6 +130,7 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
     relations = []
     for number, relation in enumerate(graph.schema.relations):
         edges = graph.edges[relation]
+        columns = graph.edge_columns.get(str(relation), ()) if edges.features is not None else ()
         relations.append(
             {
                 "source": relation.source,
@@ -139,6 +140,7 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
                 "weights": edges.weights is not None,
                 "times": edges.times is not None,
                 "features": None if edges.features is None else int(edges.features.shape[1]),
+                "columns": [dataclasses.asdict(column) for column in columns],
             }
         )
         write(f"relation{number}_indptr", edges.indptr)
@@ -262,7 +264,16 @@ class _Folder:
             },
             schema.get("time_unit", ""),
             class_names,
-            {entry["name"]: self._columns(entry) for _, entry in entries if entry.get("columns")},
+            {
+                entry["name"]: self._columns(entry, entry["features"]["width"])
+                for _, entry in entries
+                if entry.get("columns")
+            },
+            {
+                str(relation): self._columns(entry, entry["features"])
+                for relation, entry in zip(relations, schema["relations"], strict=True)
+                if entry.get("columns")
+            },
         )
 
     def _keys(self, number: int, entry: dict[str, Any]) -> np.ndarray:
@@ -280,9 +291,9 @@ class _Folder:
         except UnicodeDecodeError as error:
             raise InputError(f"{self._path / name}.npy is not UTF-8 text: {error}") from None
 
-    def _columns(self, entry: dict[str, Any]) -> tuple[FeatureColumn, ...]:
+    def _columns(self, entry: dict[str, Any], width: int) -> tuple[FeatureColumn, ...]:
         columns = tuple(FeatureColumn(**column) for column in entry["columns"])
-        if sum(column.width for column in columns) != entry["features"]["width"]:
+        if sum(column.width for column in columns) != width:
             raise InputError(f"{self._path / SCHEMA_FILE}: columns of {entry['name']!r} do not add up to its features")
         return columns
 

@@ -52,6 +52,7 @@ class HeteroGraph:
         time_unit: `us`: microseconds since 1970-01-01 UTC; empty: whole numbers as the data gives them.
         class_names: what the data calls its classes, `[num_classes]`; or empty.
         columns: what the columns of each feature matrix mean, where the features came from tables.
+        edge_columns: the same of edge features, by relation as `source:name:target`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class HeteroGraph:
     time_unit: str = ""
     class_names: tuple[str, ...] = ()
     columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
+    edge_columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def multi_label(self) -> bool:

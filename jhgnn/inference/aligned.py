@@ -39,6 +39,7 @@ def aligned(
     _check_relations(graph, trained, where)
     edges = {relation: _edges(graph, relation, counts) for relation in trained.relations}
     if edge_features:
+        _check_edge_columns(graph, trained, where)
         edges = {each: _with_width(own, trained.edge_widths.get(str(each)), each, where) for each, own in edges.items()}
     features = {name: _features(graph, trained, name, counts[name], one_hot, where) for name in trained.widths}
     for name, count in counts.items():
@@ -62,6 +63,7 @@ def aligned(
         node_times={name: times for name, times in graph.node_times.items() if name in counts},
         class_names=trained.class_names,
         columns={name: trained.columns[name] for name in trained.columns},
+        edge_columns=dict(trained.edge_columns),
     )
 
 
@@ -117,6 +119,18 @@ def _edges(graph: HeteroGraph, relation: Relation, counts: dict[str, int]) -> Ed
     if back is not None:
         return back.reversed(counts[relation.target])
     return EdgeSet(np.zeros(counts[relation.target] + 1, np.int64), np.zeros(0, np.int32))
+
+
+def _check_edge_columns(graph: HeteroGraph, trained: TrainedOn, where: str) -> None:
+    for name, theirs in trained.edge_columns.items():
+        ours = graph.edge_columns.get(name, ())
+        for own, other in zip(ours, theirs, strict=False):
+            if own != other:
+                raise InputError(
+                    f"{where}: feature {own.name!r} of the edges of {name!r} became numbers by other categories or"
+                    " scales than in training; read its tables as data.format = 'tables', or by from_tables(...,"
+                    " like=run.trained_on)"
+                )
 
 
 def _with_width(edges: EdgeSet, width: int | None, relation: Relation, where: str) -> EdgeSet:

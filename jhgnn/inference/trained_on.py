@@ -37,7 +37,8 @@ class TrainedOn:
         multi_label: whether a node may have several.
         class_names: `[num_classes]`, or none.
         columns: what the columns of features that came from tables mean.
-        edge_widths: columns of edge features of each relation that has some.
+        edge_widths: columns of edge features of each relation that has some, as `source:name:target`.
+        edge_columns: what they mean, where they came from tables.
         keys: of types in which a node is known by its own row or column of weights; int64 or strings `[num_nodes]`.
     """
 
@@ -52,6 +53,7 @@ class TrainedOn:
     columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
     keys: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     edge_widths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    edge_columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: HeteroGraph, *, one_hot: bool) -> "TrainedOn":
@@ -79,6 +81,7 @@ class TrainedOn:
                 for relation, edges in graph.edges.items()
                 if edges.features is not None
             },
+            dict(graph.edge_columns),
         )
 
     def write(self, folder: Path) -> None:
@@ -100,6 +103,9 @@ class TrainedOn:
             "multi_label": self.multi_label,
             "class_names": list(self.class_names),
             "edge_widths": dict(self.edge_widths),
+            "edge_columns": {
+                name: [dataclasses.asdict(column) for column in columns] for name, columns in self.edge_columns.items()
+            },
         }
         write_json(own / FILE, content)
 
@@ -153,6 +159,10 @@ class TrainedOn:
                     if entry["keys"]
                 },
                 {name: int(width) for name, width in content.get("edge_widths", {}).items()},
+                {
+                    name: tuple(FeatureColumn(**column) for column in columns)
+                    for name, columns in content.get("edge_columns", {}).items()
+                },
             )
         except InputError:
             raise

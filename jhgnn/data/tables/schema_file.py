@@ -118,9 +118,13 @@ def _files(section: Section) -> Files | None:
 def _nodes(node_type: str, section: Section) -> NodeTable:
     files = _files(section)
     key, time = section.text("key"), section.text("time")
-    features = tuple(_feature(name, value, section.where) for name, value in section.values("features").items())
+    features = _features(section)
     section.done()
     return NodeTable(node_type, files, key, time, features)
+
+
+def _features(section: Section) -> tuple[Feature, ...]:
+    return tuple(_feature(name, value, section.where) for name, value in section.values("features").items())
 
 
 def _feature(name: str, value: Any, where: str) -> Feature:
@@ -167,6 +171,7 @@ def _edges(written: str, section: Section, nodes: Mapping[str, NodeTable]) -> Ed
         section.text("weight"),
         section.text("time"),
         "drop" if section.choice("dangling", ("error", "drop"), "error") == "drop" else "error",
+        _features(section),
     )
     section.done()
     return edges

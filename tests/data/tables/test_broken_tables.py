@@ -315,6 +315,12 @@ CASES: list[tuple[str, Break, str]] = [
     ("name with a slash", said(nodes={"a/b": {"key": "id"}}), r"a/b"),
     ("key of schema twice", given("tables.toml", b'name = "a"\nname = "b"\n'),
      r"tables\.toml is not TOML: Cannot overwrite"),
+    ("word for a number of an edge", both(text("orders.csv", ",1.0,", ",much,"), said(edges__buys__weight=None,
+     edges__buys__features={"amount": "number"})), r"orders\.csv line 3: amount is 'much', which is not a number"),
+    ("no such column of edges", said(edges__buys__features={"amuont": "number"}),
+     r"orders\.csv has no column 'amuont'; it has customer, product, amount, date; did you mean amount\?"),
+    ("kind of an edge's feature", said(edges__buys__features={"amount": "float"}),
+     r"\[edges\.\"customer:buys:product\"\]: feature 'amount': kind = 'float' is not one of"),
     ("durations", said(edges__buys__files="durations.parquet"), r"column 'date' is of the type duration\[s\]; need"),
 ]  # fmt: skip
 
