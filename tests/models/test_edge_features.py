@@ -5,12 +5,15 @@ import functools
 
 import hypothesis
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from hypothesis import strategies as st
 
 import jhgnn
+from jhgnn import models
 from jhgnn.errors import InputError
 from jhgnn.graph.edge_features import split_senders
 from jhgnn.graph.edge_set import EdgeSet
@@ -93,7 +96,7 @@ def gradient(execution, params, step_seed=None):
 @pytest.mark.parametrize(
     ("name", "key", "implementation"),
     [
-        pytest.param(name, key, each, marks=[] if each == "native" else pytest.mark.long)
+        pytest.param(name, key, each, marks=[] if (name, each) == ("rgat", "native") else pytest.mark.long)
         for name, key in (("rgat", "attention"), ("rgcn", "mean"))
         for each in ("native", "dense", "bucketed")
     ],
@@ -176,8 +179,6 @@ def test_a_run_with_edge_features_is_opened_and_predicts_a_grown_graph():
     assert np.isfinite(run.predict(dataclasses.replace(graph, edges=graph.edges | {relation: empty}))).all()
     with pytest.raises(InputError, match=r"cannot be shown on a receptive field"):
         run.explain([0])
-    with pytest.raises(InputError, match=r"a program does not hold features of edges"):
-        run.export(run.folder / "program")
 
 
 @pytest.mark.parametrize(
@@ -194,6 +195,57 @@ def test_a_run_with_edge_features_is_opened_and_predicts_a_grown_graph():
 def test_what_it_does_not_go_with_is_one_line(changes, message):
     with pytest.raises(InputError, match=message):
         small(with_edge_features(academic()), **{"model": "rgcn", "edge_features": True, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.usefixtures("compile_cache")
+@pytest.mark.parametrize("name", ["rgat", "rgcn"])
+def test_an_exported_program_reads_them(name, tmp_path):
+    graph = with_edge_features(academic())
+    run = small(graph, model=name, edge_features=True)
+    run.export(tmp_path / "program")
+    program = jax.export.deserialize(bytearray((tmp_path / "program" / "program.bin").read_bytes()))
+    weights, inputs = (dict(np.load(tmp_path / "program" / f"{part}.npz")) for part in ("weights", "graph"))
+    found = program.call(weights, inputs)["probabilities"]
+    np.testing.assert_allclose(found, run.predict(), atol=1e-6)
+    inputs["edge_features/author:writes:paper"][:] = 0
+    assert np.abs(np.asarray(program.call(weights, inputs)["probabilities"]) - found).max() > 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("remat", ["na", "full"])
+def test_what_is_computed_again_is_the_same(remat):
+    graph = with_edge_features(academic())
+    execution, params = built(graph, configured(name="rgat", layers=1, edge_features=True))
+    ids = jnp.asarray(execution.task.training_examples())
+    gradients = [
+        jax.jit(jax.grad(lambda params, how=how: loss_of(execution, params, execution.inputs, ids, remat=how)))(params)
+        for how in ("none", remat)
+    ]
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7), gradients[0], gradients[1]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rgat", "rgcn"])
+def test_in_bfloat16_they_are_rounded(name):
+    graph = with_edge_features(academic())
+    execution, params = built(graph, configured(name=name, layers=1, edge_features=True))
+    narrow, _ = built(graph, configured(name=name, layers=1, edge_features=True, dtype="bfloat16"))
+    exact, rounded = forward(execution, params).logits, forward(narrow, params).logits
+    assert 0 < np.abs(exact - rounded).max() < 0.05 * np.abs(exact).max()
+
+
+def test_a_model_built_without_edge_features_to_read_says_so():
+    graph = with_edge_features(academic())
+    spec, _ = jhgnn.nn.whole_graph(graph)
+    config = dataclasses.replace(configured().model, name="rgcn", edge_features=True)
+    with pytest.raises(InputError, match="has no features of edges; leave them out"):
+        models.find("rgcn")(config, spec, rngs=nnx.Rngs(0))
 
 
 def test_edges_without_features_are_one_line():
