@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jhgnn import predict, train
+from jhgnn import explain, predict, train
 from jhgnn.data import __main__ as describe
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +77,8 @@ def test_command_parses(block, command, tmp_path, monkeypatch):
         train.parse(arguments)
     elif module == "jhgnn.predict":
         predict.parser().parse_args(arguments)
+    elif module == "jhgnn.explain":
+        explain.parser().parse_args(arguments)
     elif module == "jhgnn.data":
         describe.parser().parse_args(arguments)
     else:  # a command of its own: its help must at least come

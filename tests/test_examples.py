@@ -34,10 +34,14 @@ PROMISES = {
         r"own loop: loss .*, test accuracy 0\.[6-9]",
     ],
     "tables_to_predictions": [
-        r"products are in products\.(parquet|csv)",
+        r"tables: customers\.csv, orders\.csv, products\.parquet\n",
         r"test micro-F1 0\.[7-9]",
         r"customer c7: (books|garden|sports) \(\d+%\)",
         r"right for 1\d\d of the 1\d\d",
+        r"right for [34]\d of 40 new customers",
+        r"c405 is (books|garden|sports), moved most by (product:rev_buys:customer|customer:buys:product); "
+        r"a page of \d\d,\d{3} characters",
+        r"the program gives the same: True",
     ],
     "where_the_time_goes": [
         r"FP +forward +\d",

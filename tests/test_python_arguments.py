@@ -31,7 +31,7 @@ ARRAYS = {
     "relation by two names": (lambda: made(edges={("a", "a"): ([0], [1])}), "key ('a', 'a'); need (source type, rel"),
     "edges that are none": (lambda: of_edges(None), "edges of 'a:r:a' are NoneType; need (senders, receivers)"),
     "edges that are text": (lambda: of_edges("01"), "edges of 'a:r:a' are str; need (senders, receivers)"),
-    "pairs as rows": (lambda: of_edges(np.zeros((5, 2), int)), "has 5 arrays; need senders, receivers[, weights]"),
+    "pairs as rows": (lambda: of_edges(np.zeros((5, 2), int)), "has 5 arrays; need senders, receivers[, weights"),
     "ragged senders": (lambda: of_edges((RAGGED, [1])), "senders of 'a:r:a' cannot be made an array"),
     "negative sender": (lambda: of_edges(([-1], [1])), "id -1 at row 0 is out of range; need 0 to 1"),
     "weights in words": (lambda: of_edges(([0], [1], ["x"])), "weights of 'a:r:a' are <U1; need numbers"),

@@ -47,7 +47,7 @@ def describe(
     """
     parsed = None if metapaths is None else [graph.schema.metapath(text) for text in metapaths]
     yield _node_types(graph)
-    if graph.columns:
+    if graph.columns or graph.edge_columns:
         yield _feature_columns(graph)
     if graph.keys:
         yield _keys(graph)
@@ -96,7 +96,7 @@ def suggestions(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[Section]:
 def _feature_columns(graph: HeteroGraph) -> Section:
     rows = [
         (f"{node_type} {column.name}", column.kind, f"{column.width:,}", ", ".join(_first(column.labels)))
-        for node_type, columns in graph.columns.items()
+        for node_type, columns in {**graph.columns, **graph.edge_columns}.items()
         for column in columns
     ]
     return Section("features from columns", ("feature", "kind", "width", "columns"), tuple(rows))

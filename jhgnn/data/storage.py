@@ -130,6 +130,7 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
     relations = []
     for number, relation in enumerate(graph.schema.relations):
         edges = graph.edges[relation]
+        columns = graph.edge_columns.get(str(relation), ()) if edges.features is not None else ()
         relations.append(
             {
                 "source": relation.source,
@@ -138,6 +139,8 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
                 "num_edges": edges.num_edges,
                 "weights": edges.weights is not None,
                 "times": edges.times is not None,
+                "features": None if edges.features is None else int(edges.features.shape[1]),
+                "columns": [dataclasses.asdict(column) for column in columns],
             }
         )
         write(f"relation{number}_indptr", edges.indptr)
@@ -146,6 +149,8 @@ def _write_arrays(graph: HeteroGraph, folder: Path) -> dict[str, Any]:
             write(f"relation{number}_weights", edges.weights)
         if edges.times is not None:
             write(f"relation{number}_times", edges.times)
+        if edges.features is not None:
+            write(f"relation{number}_features", edges.features)
     # In the types that they are read in, which those of a graph by `dataclasses.replace` need not have.
     if graph.labels is not None:
         write("labels", graph.labels.astype(np.uint8 if graph.multi_label else np.int32, copy=False))
@@ -211,7 +216,7 @@ class _Folder:
             if entry["features"] is not None
         }
         edges = {
-            relation: self._edges(number, entry, num_nodes)
+            relation: self._edges(number, entry, num_nodes, check_values)
             for number, (relation, entry) in enumerate(zip(relations, schema["relations"], strict=True))
         }
         target, labels, splits = schema["target"], None, {}
@@ -259,7 +264,16 @@ class _Folder:
             },
             schema.get("time_unit", ""),
             class_names,
-            {entry["name"]: self._columns(entry) for _, entry in entries if entry.get("columns")},
+            {
+                entry["name"]: self._columns(entry, entry["features"]["width"])
+                for _, entry in entries
+                if entry.get("columns")
+            },
+            {
+                str(relation): self._columns(entry, entry["features"])
+                for relation, entry in zip(relations, schema["relations"], strict=True)
+                if entry.get("columns")
+            },
         )
 
     def _keys(self, number: int, entry: dict[str, Any]) -> np.ndarray:
@@ -277,9 +291,9 @@ class _Folder:
         except UnicodeDecodeError as error:
             raise InputError(f"{self._path / name}.npy is not UTF-8 text: {error}") from None
 
-    def _columns(self, entry: dict[str, Any]) -> tuple[FeatureColumn, ...]:
+    def _columns(self, entry: dict[str, Any], width: int) -> tuple[FeatureColumn, ...]:
         columns = tuple(FeatureColumn(**column) for column in entry["columns"])
-        if sum(column.width for column in columns) != entry["features"]["width"]:
+        if sum(column.width for column in columns) != width:
             raise InputError(f"{self._path / SCHEMA_FILE}: columns of {entry['name']!r} do not add up to its features")
         return columns
 
@@ -344,14 +358,24 @@ class _Folder:
                     )
         return matrix
 
-    def _edges(self, number: int, entry: dict[str, Any], num_nodes: dict[str, int]) -> EdgeSet:
+    def _edges(self, number: int, entry: dict[str, Any], num_nodes: dict[str, int], check_values: bool) -> EdgeSet:
         name, count = f"relation{number}", entry["num_edges"]
         indptr = self._array(f"{name}_indptr", 1, np.int64, length=num_nodes[entry["target"]] + 1)
         senders = self._array(f"{name}_senders", 1, np.int32, length=count)
         weights = self._array(f"{name}_weights", 1, np.float32, length=count) if entry["weights"] else None
         times = self._array(f"{name}_times", 1, np.int64, length=count) if entry.get("times") else None
         self._check_compressed(name, indptr, senders, num_nodes[entry["source"]])
-        return EdgeSet(indptr, senders, weights, times)
+        features = None
+        if entry.get("features") is not None:
+            features = self._array(f"{name}_features", 2, np.float32, length=count)
+            if features.shape[1] != entry["features"]:
+                raise InputError(
+                    f"{self._path / name}_features.npy has {features.shape[1]} columns; need {entry['features']}"
+                )
+            if check_values and not np.isfinite(features).all():
+                row = int(np.argmin(np.isfinite(features).all(axis=1)))
+                raise InputError(f"{self._path / name}_features.npy is not finite in row {row}; need finite numbers")
+        return EdgeSet(indptr, senders, weights, times, features)
 
     def _check_compressed(self, name: str, indptr: np.ndarray, indices: np.ndarray, width: int) -> None:
         where = self._path / f"{name}_indptr.npy"

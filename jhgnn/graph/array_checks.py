@@ -76,14 +76,16 @@ class ArrayChecks:
         if not isinstance(arrays, Sequence | np.ndarray) or isinstance(arrays, str):
             kind = type(arrays).__name__
             raise self.error(f"edges of {str(relation)!r} are {kind}; need (senders, receivers) or an EdgeSet")
-        if len(arrays) not in (2, 3):
-            raise self.error(f"relation {str(relation)!r} has {len(arrays)} arrays; need senders, receivers[, weights]")
+        if len(arrays) not in (2, 3, 4):
+            raise self.error(
+                f"relation {str(relation)!r} has {len(arrays)} arrays; need senders, receivers[, weights[, features]]"
+            )
         senders = self.ids(arrays[0], counts[relation.source], f"senders of {str(relation)!r}")
         receivers = self.ids(arrays[1], counts[relation.target], f"receivers of {str(relation)!r}")
         if len(senders) != len(receivers):
             raise self.error(f"relation {str(relation)!r} has {len(senders)} senders but {len(receivers)} receivers")
         weights = None
-        if len(arrays) == 3 and arrays[2] is not None:
+        if len(arrays) > 2 and arrays[2] is not None:
             weights = self.array(arrays[2], f"weights of {str(relation)!r}")
             if weights.dtype.kind not in "fiub":
                 raise self.error(f"weights of {str(relation)!r} are {weights.dtype}; need numbers")
@@ -92,7 +94,14 @@ class ArrayChecks:
             if weights.shape != senders.shape:
                 raise self.error(f"relation {str(relation)!r} has {len(senders)} edges but weights {weights.shape}")
             self.finite(weights, f"weights of {str(relation)!r}")
-        return EdgeSet.from_pairs(senders, receivers, counts[relation.target], weights)
+        features = None
+        if len(arrays) == 4 and arrays[3] is not None:
+            if sparse.issparse(arrays[3]):
+                raise self.error(f"features of {str(relation)!r} are sparse; need an array [num_edges, width]")
+            dense = self.features(str(relation), arrays[3], len(senders))
+            assert isinstance(dense, np.ndarray)
+            features = dense
+        return EdgeSet.from_pairs(senders, receivers, counts[relation.target], weights, None, features)
 
     def edge_set(self, relation: Relation, edges: EdgeSet, counts: Mapping[str, int]) -> EdgeSet:
         if edges.num_targets != counts[relation.target] or edges.indptr[-1] != edges.num_edges:
@@ -101,6 +110,8 @@ class ArrayChecks:
             self.ids(edges.senders, counts[relation.source], f"senders of {str(relation)!r}")
         if edges.weights is not None:
             self.finite(edges.weights, f"weights of {str(relation)!r}")
+        if edges.features is not None:
+            self.features(str(relation), edges.features, edges.num_edges)
         return edges
 
     def keys(self, node_type: str, keys: object, count: int) -> np.ndarray:

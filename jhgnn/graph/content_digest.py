@@ -20,10 +20,11 @@ def content(graph: HeteroGraph) -> dict[str, str]:
     """
     found = {f"number of {name!r} nodes": f"{count:,}" for name, count in graph.num_nodes.items()}
     for relation, edges in graph.edges.items():
-        found[f"edges of {str(relation)!r}"] = _told(edges.indptr, edges.senders, edges.weights, edges.times)
+        arrays = [edges.indptr, edges.senders, edges.weights, edges.times]
+        found[f"edges of {str(relation)!r}"] = _told(*arrays, *([] if edges.features is None else [edges.features]))
     for name, matrix in graph.features.items():
-        arrays = (matrix,) if isinstance(matrix, np.ndarray) else _parts(matrix)
-        found[f"features of {name!r}"] = f"{list(matrix.shape)} {_told(*arrays)}".strip()
+        of_matrix = (matrix,) if isinstance(matrix, np.ndarray) else _parts(matrix)
+        found[f"features of {name!r}"] = f"{list(matrix.shape)} {_told(*of_matrix)}".strip()
     found["the target type"] = repr(graph.target)
     found["labels"] = _told(graph.labels)
     found |= {f"the {split} split": f"{len(ids):,} nodes {_told(ids)}" for split, ids in graph.splits.items()}

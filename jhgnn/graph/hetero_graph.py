@@ -26,7 +26,7 @@ EdgeArrays: TypeAlias = (
     | Mapping[tuple[str, str, str], tuple[np.ndarray, ...]]
     | Mapping[Relation | tuple[str, str, str], tuple[np.ndarray, ...]]
 )
-"""Relation (or its three names) -> (senders, receivers) or (senders, receivers, weights), or an `EdgeSet`."""
+"""Relation (or its three names) -> (senders, receivers[, weights[, features]]), or an `EdgeSet`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,6 +52,7 @@ class HeteroGraph:
         time_unit: `us`: microseconds since 1970-01-01 UTC; empty: whole numbers as the data gives them.
         class_names: what the data calls its classes, `[num_classes]`; or empty.
         columns: what the columns of each feature matrix mean, where the features came from tables.
+        edge_columns: the same of edge features, by relation as `source:name:target`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class HeteroGraph:
     time_unit: str = ""
     class_names: tuple[str, ...] = ()
     columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
+    edge_columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def multi_label(self) -> bool:
@@ -146,8 +148,8 @@ class HeteroGraph:
 
         Args:
             num_nodes: nodes of each type.
-            edges: relation (or its three names) -> (senders, receivers) or (senders, receivers, weights), each
-                `[num_edges]`; or an `EdgeSet`.
+            edges: relation (or its three names) -> (senders, receivers[, weights[, features]]), each `[num_edges]`, but
+                for features, `[num_edges, width]`; weights may be None; or an `EdgeSet`.
             features: type -> dense `[num_nodes, width]` or any scipy sparse array; absent or None: no features.
             target: the labelled type.
             labels: `[num_targets]` class ids (-1: unlabelled) or `[num_targets, num_classes]` zeros and ones.

@@ -14,7 +14,9 @@ from jhgnn.graph.texts import Texts
 from jhgnn.inference.trained_on import TrainedOn
 
 
-def aligned(graph: HeteroGraph, trained: TrainedOn, *, one_hot: bool = False) -> HeteroGraph:
+def aligned(
+    graph: HeteroGraph, trained: TrainedOn, *, one_hot: bool = False, edge_features: bool = False
+) -> HeteroGraph:
     """The graph with exactly the types and relations of training, in their order; those that it lacks are empty.
 
     Relations that training had backwards are made where the graph has them forwards alone. Labels and splits stay where
@@ -24,6 +26,7 @@ def aligned(graph: HeteroGraph, trained: TrainedOn, *, one_hot: bool = False) ->
         graph: as read.
         trained: what was trained on.
         one_hot: whether the recipe gave types without features a column a node (`data.one_hot`).
+        edge_features: whether the model reads the features of edges, which then have the widths of training.
 
     Raises:
         InputError: a type's features are missing, of another width, or made from tables by other categories or scales;
@@ -35,6 +38,9 @@ def aligned(graph: HeteroGraph, trained: TrainedOn, *, one_hot: bool = False) ->
     counts = {name: graph.num_nodes.get(name, 0) for name in trained.num_nodes}
     _check_relations(graph, trained, where)
     edges = {relation: _edges(graph, relation, counts) for relation in trained.relations}
+    if edge_features:
+        _check_edge_columns(graph, trained, where)
+        edges = {each: _with_width(own, trained.edge_widths.get(str(each)), each, where) for each, own in edges.items()}
     features = {name: _features(graph, trained, name, counts[name], one_hot, where) for name in trained.widths}
     for name, count in counts.items():
         if count and name not in trained.widths and name in graph.features:
@@ -57,6 +63,7 @@ def aligned(graph: HeteroGraph, trained: TrainedOn, *, one_hot: bool = False) ->
         node_times={name: times for name, times in graph.node_times.items() if name in counts},
         class_names=trained.class_names,
         columns={name: trained.columns[name] for name in trained.columns},
+        edge_columns=dict(trained.edge_columns),
     )
 
 
@@ -112,6 +119,29 @@ def _edges(graph: HeteroGraph, relation: Relation, counts: dict[str, int]) -> Ed
     if back is not None:
         return back.reversed(counts[relation.target])
     return EdgeSet(np.zeros(counts[relation.target] + 1, np.int64), np.zeros(0, np.int32))
+
+
+def _check_edge_columns(graph: HeteroGraph, trained: TrainedOn, where: str) -> None:
+    for name, theirs in trained.edge_columns.items():
+        ours = graph.edge_columns.get(name, ())
+        for own, other in zip(ours, theirs, strict=False):
+            if own != other:
+                raise InputError(
+                    f"{where}: feature {own.name!r} of the edges of {name!r} became numbers by other categories or"
+                    " scales than in training; read its tables as data.format = 'tables', or by from_tables(...,"
+                    " like=run.trained_on)"
+                )
+
+
+def _with_width(edges: EdgeSet, width: int | None, relation: Relation, where: str) -> EdgeSet:
+    """The edges with features of the width that training had, and without where it had none."""
+    if width is None or not edges.num_edges:
+        empty = None if width is None else np.zeros((0, width), np.float32)
+        return dataclasses.replace(edges, features=empty)
+    found = 0 if edges.features is None else edges.features.shape[1]
+    if found != width:
+        raise InputError(f"{where}: edges of {str(relation)!r} have {found} columns of features; training had {width}")
+    return edges
 
 
 def _features(graph: HeteroGraph, trained: TrainedOn, name: str, count: int, one_hot: bool, where: str) -> Features:

@@ -12,13 +12,14 @@ import numpy as np
 from flax import nnx
 
 from jhgnn.errors import InputError
+from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.nn.inputs import GraphInputs, GraphSpec
 from jhgnn.runtime.files import replacing_folder, write_json
 from jhgnn.runtime.platform import WITHOUT_KERNELS, compiling_for
 from jhgnn.tasks.node_classification import NodeClassification
 from jhgnn.training.execution import builder_of
-from jhgnn.training.problem import Problem, build_graphs, feature_widths, relations_of
+from jhgnn.training.problem import Problem, build_graphs, feature_widths, relations_of, with_edge_features
 from jhgnn.training.state import Params, abstract_params, param_names, structure_of
 
 PLATFORMS = ("cpu", "cuda")
@@ -52,7 +53,8 @@ def export(problem: Problem, params: Params, folder: Path) -> None:
     if folder.exists():
         raise InputError(f"{folder} exists; name a folder that is not there yet")
     task, config, graph = problem.task, problem.config.model, problem.graph
-    metapaths, graphs = build_graphs(problem)
+    metapaths, built = build_graphs(problem)
+    graphs, edge_features = with_edge_features(problem, built)
     spec = GraphSpec(
         num_nodes=dict(graph.num_nodes),
         feature_widths=feature_widths(graph),
@@ -61,6 +63,7 @@ def export(problem: Problem, params: Params, folder: Path) -> None:
         metapaths=tuple(metapath.name for metapath in metapaths),
         implementations=dict.fromkeys(graphs, IMPLEMENTATION),
         sparse_implementation=IMPLEMENTATION,
+        edge_widths={name: each.width for name, each in edge_features.items()},
     )
 
     build = builder_of(problem.model, task, config, spec)
@@ -69,6 +72,7 @@ def export(problem: Problem, params: Params, folder: Path) -> None:
     read = {name for layer in model.layers for name in layer.plan.relations}
     used = {name: each for name, each in graphs.items() if name in read}
     arrays = _inputs(graph.features, model.embeddings.widths, used)
+    arrays |= _edge_inputs({name: each for name, each in edge_features.items() if name in used})
     names, tree = list(param_names(abstract)), jax.tree.structure(abstract)
     activation = jax.nn.sigmoid if graph.multi_label else jax.nn.softmax
 
@@ -76,7 +80,12 @@ def export(problem: Problem, params: Params, folder: Path) -> None:
         own: Any = nnx.merge(structure, jax.tree.unflatten(tree, [weights[name] for name in names]))
         features: Any = {name.partition("/")[2]: each for name, each in inputs.items() if name.startswith("features/")}
         graphs = {name: _graph(name, inputs, each) for name, each in used.items()}
-        read = GraphInputs(features, graphs)
+        of_edges = {
+            name: EdgeFeatures(inputs[f"edge_features/{name}"], inputs.get(f"edge_senders/{name}"))
+            for name in used
+            if name in edge_features
+        }
+        read = GraphInputs(features, graphs, edge_features=of_edges)
         rows = task.represent(own, read, own.encode(read))
         embeddings = rows[task.target].astype(jnp.float32)
         return {"probabilities": activation(task.infer(own, rows)), "embeddings": embeddings}
@@ -129,6 +138,17 @@ def _inputs(
         counts = np.diff(graph.incoming.indptr)
         arrays[f"senders/{name}"] = np.asarray(graph.incoming.indices, np.int32)
         arrays[f"receivers/{name}"] = np.repeat(np.arange(graph.num_targets, dtype=np.int32), counts)
+    return arrays
+
+
+def _edge_inputs(edge_features: Mapping[str, EdgeFeatures]) -> dict[str, np.ndarray]:
+    """Means of edge features, or those of split senders and the originals of these."""
+    arrays = {f"edge_features/{name}": np.asarray(each.rows) for name, each in edge_features.items()}
+    arrays |= {
+        f"edge_senders/{name}": np.asarray(each.senders)
+        for name, each in edge_features.items()
+        if each.senders is not None
+    }
     return arrays
 
 

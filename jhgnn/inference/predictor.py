@@ -82,7 +82,8 @@ class Predictor:
             raise InputError(f"new_nodes is {new_nodes!r}; need one of {', '.join(get_args(NewNodes))}")
         config = with_bases(config, sum(trained.num_nodes.values()))
         self._config, self._model, self._trained, self._load = config, model, trained, load
-        self.graph = aligned(graph, trained, one_hot=config.data.one_hot)
+        reads_edges = config.model.edge_features
+        self.graph = aligned(graph, trained, one_hot=config.data.one_hot, edge_features=reads_edges)
         self.task = NodeClassification(self.graph)
         self._new_nodes = new_nodes
 
@@ -134,7 +135,7 @@ class Predictor:
     @property
     def reads_fields(self) -> bool:
         """Whether some nodes are predicted from their receptive field alone."""
-        return takes_fields(self._model)
+        return takes_fields(self._model) and not self._config.model.edge_features
 
     def prepare(self) -> None:
         """Reads and computes now what every later question needs."""
@@ -235,6 +236,11 @@ class Predictor:
             raise InputError(
                 f"model.name = {self._config.model.name!r} passes messages over one graph with its types erased; models"
                 " over relations or metapaths can be shown on a receptive field"
+            )
+        if self._config.model.edge_features:
+            raise InputError(
+                "model.edge_features: a prediction that rests on features of edges cannot be shown on a receptive field"
+                " yet; train without them for explanations"
             )
         if self.reads_fields:
             build = builder_of(self._model, self.task, self._config.model, for_fields(self._field_spec))

@@ -37,6 +37,8 @@ class TrainedOn:
         multi_label: whether a node may have several.
         class_names: `[num_classes]`, or none.
         columns: what the columns of features that came from tables mean.
+        edge_widths: columns of edge features of each relation that has some, as `source:name:target`.
+        edge_columns: what they mean, where they came from tables.
         keys: of types in which a node is known by its own row or column of weights; int64 or strings `[num_nodes]`.
     """
 
@@ -50,6 +52,8 @@ class TrainedOn:
     class_names: tuple[str, ...] = ()
     columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
     keys: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    edge_widths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    edge_columns: Mapping[str, tuple[FeatureColumn, ...]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: HeteroGraph, *, one_hot: bool) -> "TrainedOn":
@@ -72,6 +76,12 @@ class TrainedOn:
             graph.class_names,
             dict(graph.columns),
             {name: keys for name, keys in graph.keys.items() if name in by_node},
+            {
+                str(relation): int(edges.features.shape[1])
+                for relation, edges in graph.edges.items()
+                if edges.features is not None
+            },
+            dict(graph.edge_columns),
         )
 
     def write(self, folder: Path) -> None:
@@ -92,6 +102,10 @@ class TrainedOn:
             "num_classes": self.num_classes,
             "multi_label": self.multi_label,
             "class_names": list(self.class_names),
+            "edge_widths": dict(self.edge_widths),
+            "edge_columns": {
+                name: [dataclasses.asdict(column) for column in columns] for name, columns in self.edge_columns.items()
+            },
         }
         write_json(own / FILE, content)
 
@@ -143,6 +157,11 @@ class TrainedOn:
                     entry["name"]: _keys(file.parent, number, entry["keys"])
                     for number, entry in enumerate(types)
                     if entry["keys"]
+                },
+                {name: int(width) for name, width in content.get("edge_widths", {}).items()},
+                {
+                    name: tuple(FeatureColumn(**column) for column in columns)
+                    for name, columns in content.get("edge_columns", {}).items()
                 },
             )
         except InputError:

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
+from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.nn import recompute
 from jhgnn.nn.block import Block
+from jhgnn.nn.edge_projection import EdgeProjection
 from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, project_together
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
@@ -21,6 +23,7 @@ from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
 from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
+from jhgnn.ops.indexed_rows import indexed_rows
 
 
 class RGATLayer(SumOverRelations):
@@ -30,6 +33,9 @@ class RGATLayer(SumOverRelations):
 
         out(v) = activation( sum_r sum_{u in N_r(v)} alpha_r(u, v) W_r x_u + W_self x_v + b )
         alpha_r(u, v) = softmax over u of LeakyReLU( a_r . W_r x_u + a'_r . W'_r x_v )
+
+    Where edges have features x_uv (`model.edge_features`), a''_r . W''_r x_uv is added inside the LeakyReLU, with one
+    matrix `[width, heads]` for the product (GAT with edge features; SimpleHGN's eq. 5 where they are types of edges).
 
     A relation between two types has a matrix for senders, W_r, and another for receivers, W'_r. A relation within a
     type has one for both, as GATConv of DGL and PyG. The receivers' matrix is read for logits alone. W_self x_v is
@@ -67,6 +73,8 @@ class RGATLayer(SumOverRelations):
             dropout_rate=config.attention_dropout,
             rngs=rngs,
         )
+        if spec.edge_widths:
+            self.edge_logits = EdgeProjection(plan.relations, spec.edge_widths, config.heads, rngs=rngs)
         self.add_fusions(layer, plan, config, rngs=rngs)
 
     def _logit_columns(
@@ -140,6 +148,15 @@ class RGATLayer(SumOverRelations):
             x, outputs, stack, columns, sparse_implementation=self.sparse_implementation, dtype=self.dtype
         )
 
+    def _split(
+        self, name: str, features: EdgeFeatures, z: jax.Array, logit_src: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Rows and logits of senders that were split by the features of their edges."""
+        assert features.senders is not None
+        with stage("NA", self.layer, name):
+            of_edges = self.edge_logits(name, features, logit_src.dtype)
+            return indexed_rows(z, features.senders), indexed_rows(logit_src, features.senders) + of_edges
+
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
         """FP and NA of all relations, and the self-loop's projection of each type that is made."""
         present = [name for name in self.plan.relations if name in block.graphs]
@@ -156,10 +173,13 @@ class RGATLayer(SumOverRelations):
             if separately:
                 source = self._project(rows, relation.source, block, [name], own=False)
                 target = self._project(rows, relation.target, block, [name], own=False)
+            z, logit_src = source[f"{name}/z"], source[f"{name}/src"]
+            if name in block.edge_features:
+                z, logit_src = self._split(name, block.edge_features[name], z, logit_src)
             return self.attention(
                 block.graphs[name],
-                source[f"{name}/z"],
-                source[f"{name}/src"],
+                z,
+                logit_src,
                 target[f"{name}/dst"],
                 layer=self.layer,
                 step_seed=step_seed,
@@ -185,6 +205,7 @@ class RGAT(RelationalModel):
     aggregation: ClassVar[Literal["neighbor_attention"]] = "neighbor_attention"
     default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
     default_activation: ClassVar[str] = "elu"
+    reads_edge_features: ClassVar[bool] = True
     make_layer = RGATLayer
 
 

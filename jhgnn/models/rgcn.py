@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
+from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
 from jhgnn.nn.block import Block
+from jhgnn.nn.edge_projection import EdgeProjection
 from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, project_together
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
@@ -31,6 +33,8 @@ class RGCNLayer(SumOverRelations):
     With the neighbours N_r(v) of a node v under each relation r:
 
         out(v) = activation( sum_r mean_{u in N_r(v)} W_r x_u + W_self x_v + b )
+
+    Where edges have features x_uv (`model.edge_features`), a message is W_r x_u + W'_r x_uv.
 
     With B bases, W_r is a sum over b of c_rb V_b (eq. 3); with blocks it is block-diagonal (eq. 4). W_self x_v is there
     with `model.self_loop`.
@@ -62,6 +66,8 @@ class RGCNLayer(SumOverRelations):
                     names, in_widths[node_type], config.hidden, bases=config.bases, blocks=config.blocks, rngs=rngs
                 )
         self.projections = nnx.Dict(projections)
+        if spec.edge_widths:
+            self.edge_projection = EdgeProjection(plan.relations, spec.edge_widths, config.hidden, rngs=rngs)
         self.add_fusions(layer, plan, config, rngs=rngs)
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
@@ -89,6 +95,11 @@ class RGCNLayer(SumOverRelations):
             num_rows = block.num_rows[node_type]
             made.parts[node_type] = [
                 self._aggregate(name, rows, z, block) for name in self.plan.into(node_type) if name in block.graphs
+            ]
+            made.parts[node_type] += [
+                self._of_edges(name, features, num_rows)
+                for name, features in block.edge_features.items()
+                if name in self.plan.into(node_type)
             ]
             for name, stack in block.stacks.items():
                 if stack.target == node_type and stack.source in rows:
@@ -133,6 +144,11 @@ class RGCNLayer(SumOverRelations):
         with stage("FP", self.layer, source):
             return self._project(aggregated, source, (name,))[name]
 
+    def _of_edges(self, name: str, features: EdgeFeatures, num_rows: int) -> jax.Array:
+        """The projected mean of a relation's edge features, `[num_rows, hidden]`."""
+        with stage("FP", self.layer, name):
+            return self.edge_projection(name, features, self.dtype)[:num_rows]
+
     def _stacked(self, stack: StackedRelations, x: jax.Array, weights: jax.Array | None) -> jax.Array:
         """Sum over the stack's relations of the projected means, `[num_targets, hidden]` (R-GCN eq. 2 and 3)."""
         projection = self.projections[stack.source]
@@ -159,6 +175,7 @@ class RGCN(RelationalModel):
     decomposes: ClassVar[bool] = True
     weighs_edges: ClassVar[bool] = True
     means_of_inputs: ClassVar[bool] = True
+    reads_edge_features: ClassVar[bool] = True
     make_layer = RGCNLayer
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import jax
 
+from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
@@ -25,6 +26,7 @@ class Block:
         targets: bool `[at most num_rows]` by type: which of the first rows hold a target of the batch; a type without
             an entry has targets in all rows.
         reused: rows made before this step, of each type that has any, which take the place of those that a layer makes.
+        edge_features: relation -> its edges' features, where the model reads some.
         degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.
     """
 
@@ -36,3 +38,4 @@ class Block:
     targets: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
     degrees: jax.Array | None = None
     reused: Mapping[str, ReusedRows] = dataclasses.field(default_factory=dict)
+    edge_features: Mapping[str, EdgeFeatures] = dataclasses.field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
 from jhgnn.graph.sampled import FrozenCounts, NeighborTable, SampledBlocks
@@ -35,10 +36,11 @@ class GraphInputs:
     graphs: dict[str, SemanticGraph]
     weights: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     stacks: dict[str, StackedRelations] = dataclasses.field(default_factory=dict)
+    edge_features: dict[str, EdgeFeatures] = dataclasses.field(default_factory=dict)
 
     def block(self, _hop: int, num_nodes: Mapping[str, int]) -> Block:
         """The whole graph, for every layer."""
-        return Block(self.graphs, num_nodes, {}, self.weights, self.stacks)
+        return Block(self.graphs, num_nodes, {}, self.weights, self.stacks, edge_features=self.edge_features)
 
     def rows_read(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a layer reads of the rows that the one before it made: those."""
@@ -210,6 +212,7 @@ class GraphSpec:
         metapaths: names of the semantic graphs from target to target, for HAN.
         implementations: semantic graph name -> implementation of its neighbor aggregation.
         sparse_implementation: of the projection of sparse features.
+        edge_widths: columns of edge features of each relation whose edges have some that the model reads.
     """
 
     num_nodes: Mapping[str, int]
@@ -219,3 +222,4 @@ class GraphSpec:
     metapaths: tuple[str, ...]
     implementations: Mapping[str, str]
     sparse_implementation: str
+    edge_widths: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -47,6 +47,9 @@ class Model(nnx.Module):
     """Whether the first layer sees neighbours through the mean of their input rows alone, as R-GCN's does, so that a
     mean may be taken before training (`sampling.hot`)."""
 
+    reads_edge_features: ClassVar[bool] = False
+    """Whether its layers read `Block.edge_features` (`model.edge_features`)."""
+
     embeddings: InputEmbeddings
     layers: Sequence[Layer]
 
@@ -77,6 +80,10 @@ class Model(nnx.Module):
             )
         if (config.bases or config.blocks) and not cls.decomposes:
             raise InputError(f"model.bases and model.blocks decompose R-GCN's weights, not those of {config.name!r}")
+        if config.edge_features and not cls.reads_edge_features:
+            raise InputError(
+                f"model.edge_features are read by 'rgcn' and 'rgat', not by {config.name!r}; leave them out"
+            )
         if config.metapaths and cls.over != "metapaths":
             raise InputError(f"model.metapaths are HAN's; {config.name!r} aggregates over {cls.over}: leave them out")
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 from flax import nnx
 
 from jhgnn.config import ModelConfig
+from jhgnn.errors import InputError
 from jhgnn.nn.embeddings import InputEmbeddings
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer import Layer
@@ -39,6 +40,10 @@ class RelationalModel(Model):
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, spec, rngs=rngs)
         config = self.settled(config)
+        if config.edge_features and not spec.edge_widths:
+            raise InputError(
+                "model.edge_features: what the model is built for has no features of edges; leave them out"
+            )
         plans = plan_layers(spec.relations, spec.targets, config.layers, self.reads_receivers(config))
         self.embeddings = InputEmbeddings(plans[0].reads, spec, config.hidden, rngs=rngs)
         widths: Mapping[str, int] = self.embeddings.widths

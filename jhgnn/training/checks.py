@@ -25,6 +25,7 @@ def check(config: Config, model: type[Model]) -> None:
     _check_hot(config, model)
     _check_strategy(config, model)
     _check_rows(config, model)
+    _check_edge_features(config)
     _check_parts(config, model)
 
 
@@ -186,6 +187,24 @@ def _check_rows(config: Config, model: type[Model]) -> None:
     if rows == "needed" and not takes_fields(model):
         why = "its fusion averages over all targets" if model.fuses_over_targets else f"{name!r} is a control"
         raise InputError(f"training.rows = 'needed' is for 'rgcn' and 'rgat'; {why}: use 'all'")
+
+
+def _check_edge_features(config: Config) -> None:
+    """What edge features are not read by yet: anything but whole graphs of node classification on one device."""
+    if not config.model.edge_features:
+        return
+    if config.sampling.batch_size:
+        raise InputError(
+            "model.edge_features are read over the whole graph, not by mini-batches; set sampling.batch_size = 0, or"
+            " leave them out"
+        )
+    if config.task.name == "link_prediction":
+        raise InputError("model.edge_features are for classes of nodes, not for links; leave them out")
+    if config.training.rows == "needed":
+        raise InputError("model.edge_features are read over all rows; use training.rows = 'all' or 'auto'")
+    for key in ("parts", "method"):
+        if getattr(config.distributed, key):
+            raise InputError(f"model.edge_features are not cut into parts; leave distributed.{key} out")
 
 
 def _check_parts(config: Config, model: type[Model]) -> None:

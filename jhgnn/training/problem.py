@@ -19,6 +19,7 @@ from jhgnn.data import load
 from jhgnn.data.tables import Fitted
 from jhgnn.distributed.topology import read_topology
 from jhgnn.errors import InputError
+from jhgnn.graph.edge_features import EdgeFeatures, mean_features, split_senders
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
 from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
@@ -276,6 +277,36 @@ def build_graphs(problem: Problem) -> tuple[tuple[Metapath, ...], dict[str, Sema
     limit_bytes = int(config.sgb.memory_limit_gib * 2**30) or None
     graphs = build_semantic_graphs(graph, metapaths or None, memory_limit_bytes=limit_bytes, cache_dir=cache_dir)
     return metapaths, graphs
+
+
+def with_edge_features(
+    problem: Problem, graphs: Mapping[str, SemanticGraph]
+) -> tuple[Mapping[str, SemanticGraph], dict[str, EdgeFeatures]]:
+    """The graphs as the model reads them with the features of their edges, on the host; without `edge_features` none.
+
+    Attention reads graphs whose senders are split (`jhgnn.graph.edge_features`), and means stand beside the graphs.
+
+    Raises:
+        InputError: the model is to read edge features, and no relation has any.
+    """
+    graph = problem.graph
+    if not problem.config.model.edge_features:
+        return graphs, {}
+    attends = problem.model.aggregation == "neighbor_attention"
+    changed, found = dict(graphs), {}
+    for relation, edges in graph.edges.items():
+        if edges.features is not None:
+            name = str(relation)
+            if attends:
+                changed[name], found[name] = split_senders(edges, name)
+            else:
+                found[name] = mean_features(edges)
+    if not found:
+        raise InputError(
+            f"model.edge_features: no relation of {graph.name!r} has features of edges; add features to an edge table,"
+            " or leave it out"
+        )
+    return changed, found
 
 
 def read_metapaths(graph: HeteroGraph, config: ModelConfig) -> tuple[Metapath, ...]:

@@ -37,6 +37,7 @@ from jhgnn.training.problem import (
     relations_of,
     stackable,
     summing,
+    with_edge_features,
 )
 from jhgnn.training.programs import lower_ahead
 from jhgnn.training.remat import check_supported
@@ -121,6 +122,7 @@ class WholeGraph(Execution):
         self.mesh = DeviceMesh(1)
         self.metapaths, self.sgb_s = metapaths, sgb_s
         stacks, orders = _stacked(problem)
+        host_graphs, edge_features = with_edge_features(problem, host_graphs)
         inside = {name for stack in stacks.values() for name in stack.relations}
         leaves_out = isinstance(task, LinkPrediction) and config.task.exclude_targets
         choices = [
@@ -142,6 +144,7 @@ class WholeGraph(Execution):
             implementations=dict.fromkeys(inside, "segment")
             | {choice.subject: choice.implementation for choice in choices},
             sparse_implementation="segment",
+            edge_widths={name: each.width for name, each in edge_features.items()},
         )
         model: Any = nnx.eval_shape(lambda: problem.model(config.model, spec, rngs=nnx.Rngs(0)))
         features: dict[str, jax.Array | SparseFeatures] = {}
@@ -155,7 +158,8 @@ class WholeGraph(Execution):
         used = [name for name in host_graphs if name in read]
         views = {name: _views(problem, spec.implementations[name], leaves_out) for name in host_graphs}
         placed = {name: host_graphs[name].place(views[name]) for name in used}
-        self.inputs = GraphInputs(features, placed, {}, jax.device_put(stacks))
+        edge_features = {name: each for name, each in edge_features.items() if name in used}
+        self.inputs = GraphInputs(features, placed, {}, jax.device_put(stacks), jax.device_put(edge_features))
         field, self.rows_computed = _choose_rows(problem, host_graphs, model)
         excluded = _target_edges(problem, stacks, orders) if leaves_out else {}
         self.resident = Resident(
@@ -366,6 +370,8 @@ def _choose_rows(
         return None, ("all", "links are scored among all nodes")
     if named == "all" or not takes_fields(problem.model):
         return None, ("all", "named by training.rows" if named == "all" else f"{name} computes all rows")
+    if problem.config.model.edge_features:
+        return None, ("all", "features of edges are read over the whole graph")
     graph = problem.graph
     plans = [layer.plan for layer in model.layers]
     (target,) = problem.task.targets

@@ -1,5 +1,7 @@
 """Small heterographs for model and training tests, with every awkward thing in them."""
 
+import dataclasses
+
 import numpy as np
 from scipy import sparse
 
@@ -32,3 +34,19 @@ def academic(
         labels=labels,
         splits={"train": order[:20], "val": order[20:30], "test": order[30:]},
     )
+
+
+def with_edge_features(graph: HeteroGraph, seed: int = 0) -> HeteroGraph:
+    """The graph with features on edges from authors (one of three kinds, and a number) and from subjects (numbers)."""
+    rng = np.random.default_rng(seed)
+    edges = dict(graph.edges)
+    for relation, own in graph.edges.items():
+        if relation.source == "author":
+            kinds = np.eye(3, dtype=np.float32)[rng.integers(0, 3, own.num_edges)]
+            edges[relation] = dataclasses.replace(
+                own, features=np.column_stack([kinds, rng.integers(0, 2, own.num_edges)]).astype(np.float32)
+            )
+        elif relation.source == "subject":
+            features = rng.normal(size=(own.num_edges, 2)).astype(np.float32)
+            edges[relation] = dataclasses.replace(own, features=features)
+    return dataclasses.replace(graph, edges=edges)

@@ -26,12 +26,12 @@ def mean_of_neighbours(neighbours: list[np.ndarray], z: np.ndarray) -> np.ndarra
     return np.stack([z[ids].mean(axis=0) if len(ids) else np.zeros(z.shape[1]) for ids in neighbours])
 
 
-def attention(neighbours, z_src, z_dst, a_src, a_dst, slope: float) -> np.ndarray:
-    """GAT eq. 1-6 for one head: `z` [nodes, width], `a` [width]."""
+def attention(neighbours, z_src, z_dst, a_src, a_dst, slope: float, of_edges=None) -> np.ndarray:
+    """GAT eq. 1-6 for one head: `z` [nodes, width], `a` [width]; `of_edges` are a node's in-edges' own logits."""
     out = np.zeros((len(neighbours), z_src.shape[1]))
     for node, ids in enumerate(neighbours):
         if len(ids):
-            logits = z_src[ids] @ a_src + z_dst[node] @ a_dst
+            logits = z_src[ids] @ a_src + z_dst[node] @ a_dst + (0 if of_edges is None else of_edges[node])
             scores = np.where(logits > 0, logits, slope * logits)
             weights = np.exp(scores - scores.max())
             out[node] = weights / weights.sum() @ z_src[ids]

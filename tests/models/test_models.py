@@ -18,7 +18,7 @@ from jhgnn.nn.neighbor_aggregation import logits_follow
 from jhgnn.training.state import param_names
 from tests.executions import apply_model, built, configured, forward
 from tests.models import reference
-from tests.models.heterographs import academic
+from tests.models.heterographs import academic, with_edge_features
 
 TOLERANCE = 2e-5
 """Relative; float32 sums over at most a few dozen terms against float64."""
@@ -63,8 +63,15 @@ def relational(graph: HeteroGraph, config: Config, raw_params) -> np.ndarray:
                 relation = plan.relations[name]
                 neighbours = [reference.in_edges(graph, relation, node) for node in range(graph.num_nodes[node_type])]
                 z = rows[relation.source] @ weight(relation.source, name)
+                edges, of_edges = graph.edges[relation], None
+                if model.edge_features and edges.features is not None:
+                    own = layer["edge_logits" if attends else "edge_projection"]["w_io"][name]
+                    of_edges = np.asarray(edges.features, np.float64) @ own
                 if not attends:
                     total += reference.mean_of_neighbours(neighbours, z)
+                    if of_edges is not None:
+                        places = np.split(np.arange(edges.num_edges), edges.indptr[1:-1])
+                        total += reference.mean_of_neighbours(places, of_edges)
                     continue
                 target_weight = (
                     layer["target_projections"][node_type]["w_rio"][crossing.index(name)]
@@ -82,6 +89,7 @@ def relational(graph: HeteroGraph, config: Config, raw_params) -> np.ndarray:
                         layer["attention"]["a_src_rhd"][position, head],
                         layer["attention"]["a_dst_rhd"][position, head],
                         model.negative_slope,
+                        None if of_edges is None else np.split(of_edges[:, head], edges.indptr[1:-1]),
                     )
             if model.self_loop:
                 total += rows[node_type] @ weight(node_type, "self")
@@ -144,11 +152,15 @@ def han(graph: HeteroGraph, config: Config, raw_params) -> np.ndarray:
         {"name": "rgat", "layers": 2, "self_loop": False, "negative_slope": 0.1},
         {"name": "han", "metapaths": ("PAP", "PSP")},
         {"name": "han", "metapaths": ("PAP", "PSP"), "shared_projection": True},
+        {"name": "rgcn", "layers": 2, "edge_features": True},
+        {"name": "rgat", "layers": 2, "edge_features": True},
     ],
     ids=lambda options: "-".join(str(value) for value in options.values() if not isinstance(value, tuple)),
 )
 def test_forward_is_the_definition(options):
     graph, config = academic(), configured(**options)
+    if options.get("edge_features"):
+        graph = with_edge_features(graph)
     problem, params = built(graph, config)
     expected = (han if options["name"] == "han" else relational)(graph, config, params)
     logits = forward(problem, params).logits

@@ -72,11 +72,14 @@ def batches_of(table: Any, names: Sequence[str]) -> Iterator[Any]:
         yield table.select(list(names))
 
 
-def column_of(array: Any, where: str, missing_words: tuple[str, ...]) -> Column:
+def column_of(array: Any, where: str, missing_words: tuple[str, ...], first: int = 0) -> Column:
     """An Arrow array of numbers, truth values, strings, times, or lists of numbers or strings; `where` names it.
 
+    `first` is the row of the table that the array starts at.
+
     Raises:
-        InputError: its type is another one, or an integer is beyond 64 bits with a sign.
+        InputError: its type is another one, an integer is beyond 64 bits with a sign, a time is beyond those of
+            microseconds in 64 bits, or a list of strings or whole numbers has a missing item.
     """
     import pyarrow as arrow
 
@@ -84,6 +87,8 @@ def column_of(array: Any, where: str, missing_words: tuple[str, ...]) -> Column:
         array = array.dictionary_decode()
     missing = np.asarray(array.is_null(nan_is_null=arrow.types.is_floating(array.type)).to_numpy(zero_copy_only=False))
     values = _values(array, where)
+    if isinstance(values, Lists):
+        _refuse_missing_items(array, values, missing, where, first)
     if isinstance(values, Texts):
         words = without_words(values, missing_words)
         return Column(values, words.missing | missing)
@@ -106,7 +111,8 @@ def _values(array: Any, where: str) -> Values:
         if types.is_floating(kind) or types.is_decimal(kind):
             return array.cast(arrow.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
         if types.is_timestamp(kind) or types.is_date(kind):
-            micros = array.cast(arrow.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(arrow.int64())
+            finer = types.is_timestamp(kind) and kind.unit == "ns"  # is cut to microseconds; others must not overflow
+            micros = array.cast(arrow.timestamp("us", getattr(kind, "tz", None)), safe=not finer).cast(arrow.int64())
             return micros.fill_null(0).to_numpy().astype("datetime64[us]")
         if types.is_list(kind) or types.is_large_list(kind):
             offsets = array.offsets.to_numpy().astype(np.int64)
@@ -119,6 +125,18 @@ def _values(array: Any, where: str) -> Values:
     except arrow.ArrowInvalid as error:
         raise InputError(f"{where}: {error}") from None
     raise InputError(f"{where} is of the type {kind}; need numbers, strings, times, or lists of numbers or strings")
+
+
+def _refuse_missing_items(array: Any, lists: Lists, missing: np.ndarray, where: str, first: int) -> None:
+    """Raises InputError for a row with an item that is neither a number nor a word; numbers with a point are NaN."""
+    if isinstance(lists.values, np.ndarray) and lists.values.dtype.kind == "f":
+        return  # which is refused with its row where vectors are read
+    row_of = np.repeat(np.arange(len(missing)), np.diff(lists.offsets))
+    items = array.flatten()  # without what lies under missing rows
+    if items.null_count:
+        rows = row_of[~missing[row_of]]
+        row = int(rows[np.argmax(items.is_null().to_numpy(zero_copy_only=False))])
+        raise InputError(f"{where}, row {first + row}: the list has a missing item; leave such items out")
 
 
 def _inner(array: Any, where: str) -> Texts | np.ndarray:

@@ -19,6 +19,13 @@ from jhgnn.graph.texts import Texts
 
 BLOCK_BYTES = 1 << 24
 MAX_RECORD_BYTES = 1 << 26
+_OTHER_FORMATS = {
+    b"PAR1": "is a Parquet file; let its name end in .parquet",
+    b"\x1f\x8b": "is packed by gzip; let its name end in .gz",
+    b"PK\x03\x04": "is a zip archive or a spreadsheet; save the table as CSV",
+    b"\xff\xfe": "is UTF-16 text; save the file as UTF-8",
+    b"\xfe\xff": "is UTF-16 text; save the file as UTF-8",
+}
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -69,6 +76,8 @@ class CsvReader:
             raise InputError(f"{self._where} is empty; need a first line with the names of the columns")
         data, records = block
         names = self._texts(data, records, range(self._num_fields), rows=slice(0, 1))
+        if any("\r" in name[0] for name in names):
+            raise InputError(f"{self._where} ends its lines in carriage returns alone; need line feeds (LF or CR LF)")
         rest = data, _Records(records.starts[1:], records.ends[1:], records.lines[1:])
         self._blocks = itertools.chain([rest], self._blocks)
         return tuple(name[0] for name in names)
@@ -98,6 +107,7 @@ class CsvReader:
             self._advance(len(read))
             data = carried + read
             if line == 1:
+                self._refuse_other_formats(data)
                 data = data.removeprefix(b"\xef\xbb\xbf")
             if not read and data and not data.endswith(b"\n"):
                 data += b"\n"
@@ -125,13 +135,19 @@ class CsvReader:
             if not read:
                 return
 
+    def _refuse_other_formats(self, data: bytes) -> None:
+        """Says what a file is that only its name calls CSV."""
+        for start, what in _OTHER_FORMATS.items():
+            if data.startswith(start):
+                raise InputError(f"{self._where} {what}")
+
     def _check_text(self, data: bytes, used: int, line: int, newlines: np.ndarray) -> None:
-        bad, what = data.find(b"\0", 0, used), "holds a NUL byte"
+        bad, what = data.find(b"\0", 0, used), "holds a NUL byte, as no text does; write the file again"
         if not data.isascii():
             try:
                 data[:used].decode()
             except UnicodeDecodeError as error:
-                bad, what = error.start, "is not UTF-8 text"
+                bad, what = error.start, "is not UTF-8 text; save the file in that encoding"
         if bad >= 0:
             raise InputError(f"{self._where} line {line + int(np.searchsorted(newlines, bad))} {what}")
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from jhgnn.data.tables.encoders import Part
+from jhgnn.data.tables.feature_reader import FeatureReader
 from jhgnn.data.tables.growing import Growing
 from jhgnn.data.tables.keys import key_values
 from jhgnn.data.tables.moments import TimeUnit
@@ -15,6 +17,7 @@ from jhgnn.data.tables.table import Table
 from jhgnn.data.tables.values import Place, numbers
 from jhgnn.errors import InputError
 from jhgnn.graph.edge_set import EdgeSet
+from jhgnn.graph.feature_columns import FeatureColumn
 from jhgnn.graph.key_index import KeyIndex
 from jhgnn.graph.texts import Texts
 
@@ -32,16 +35,25 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReadEdges:
-    """Edges, and with a split column those of each split as packed pairs `receiver << 32 | sender`, int64."""
+    """Edges, with a split column those of each split as packed pairs `receiver << 32 | sender`, int64, and what the
+    columns of edge features mean.
+    """
 
     edges: EdgeSet
     by_split: Mapping[int, np.ndarray]
+    columns: tuple[FeatureColumn, ...] = ()
 
 
 def read_edges(
-    table: Table, spec: EdgeTable, sources: Nodes, targets: Nodes, unit: TimeUnit, split_column: str | None
+    table: Table,
+    spec: EdgeTable,
+    sources: Nodes,
+    targets: Nodes,
+    unit: TimeUnit,
+    split_column: str | None,
+    fitted: Sequence[FeatureColumn] | None = None,
 ) -> ReadEdges:
-    """Reads a relation.
+    """Reads a relation; `fitted` says how edge features of another graph became numbers, None: to be found here.
 
     Raises:
         InputError: a key is missing or unknown, a weight is no finite number, a time is none; the row is named.
@@ -49,7 +61,10 @@ def read_edges(
     packed, by_split = Growing(np.int64), {code: Growing(np.int64) for code in range(3)}
     weights = None if spec.weight is None else Growing(np.float32)
     times = None if spec.time is None else Growing(np.int64)
-    wanted = [name for name in (spec.source, spec.target, spec.weight, spec.time, split_column) if name is not None]
+    features, kept = FeatureReader(spec.features, table, fitted), Growing(np.bool_)
+    wanted = features.columns + [
+        name for name in (spec.source, spec.target, spec.weight, spec.time, split_column) if name is not None
+    ]
     dropped = 0
     for chunk in table.chunks(list(dict.fromkeys(wanted))):
         ends = []
@@ -67,6 +82,9 @@ def read_edges(
         pairs = pairs[known]
         dropped += len(senders) - len(pairs)
         packed.add(pairs)
+        if spec.features:
+            features.add(chunk)
+            kept.add(np.ones(len(senders), bool) if isinstance(known, slice) else known)
         if weights is not None and spec.weight is not None:
             weights.add(
                 _weights(numbers(chunk.columns[spec.weight], spec.weight, chunk.place), spec, chunk.place)[known]
@@ -79,13 +97,20 @@ def read_edges(
                 pairs_of_split.add(pairs[codes == code])
     if dropped:
         _log.warning("%s: %d rows dropped, whose keys no node has (dangling = 'drop')", table.shown, dropped)
+    matrix, columns = features.finish()
     edges = EdgeSet.from_packed(
         packed.finish(),
         targets.count,
         None if weights is None else weights.finish(),
         None if times is None else times.finish(),
+        None if matrix is None else _dense(matrix)[kept.finish()],
     )
-    return ReadEdges(edges, {code: pairs_of_split.finish() for code, pairs_of_split in by_split.items()})
+    return ReadEdges(edges, {code: pairs_of_split.finish() for code, pairs_of_split in by_split.items()}, columns)
+
+
+def _dense(matrix: Part) -> np.ndarray:
+    """Edge features are kept dense, since layers read them so."""
+    return matrix if isinstance(matrix, np.ndarray) else np.asarray(matrix.toarray(), np.float32)
 
 
 def _unknown(keys: np.ndarray | Texts, ids: np.ndarray, column: str, nodes: Nodes, place: Place) -> InputError:

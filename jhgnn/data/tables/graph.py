@@ -15,7 +15,7 @@ from jhgnn.data.tables.labels import LabelReader
 from jhgnn.data.tables.moments import TimeUnit, shown
 from jhgnn.data.tables.nodes import ReadNodes, RowReader, index_of, read_beside, read_nodes
 from jhgnn.data.tables.opener import Opener
-from jhgnn.data.tables.schema import EdgeTable, Split, TableSchema
+from jhgnn.data.tables.schema import EdgeTable, NodeTable, Split, TableSchema
 from jhgnn.data.tables.schema_file import find_schema, parse_schema, read_schema
 from jhgnn.data.tables.splits import SplitReader, along_time, by_moments, drawn, members
 from jhgnn.data.tables.table import Table
@@ -35,6 +35,11 @@ class Fitted(Protocol):
     @property
     def columns(self) -> Mapping[str, tuple[FeatureColumn, ...]]:
         """Type -> what was found for each feature."""
+        ...
+
+    @property
+    def edge_columns(self) -> Mapping[str, tuple[FeatureColumn, ...]]:
+        """Relation as `source:name:target` -> what was found for each feature of its edges."""
         ...
 
     @property
@@ -132,7 +137,7 @@ class _Reader:
                 read[name] = ReadNodes(*self._keys_of_edges(name, edge_tables), None, None, ())
             else:
                 beside = self._beside(table, labels, split) if name == labelled else []
-                read[name] = read_nodes(table, node_table, self._unit, self._fitted(name), beside)
+                read[name] = read_nodes(table, node_table, self._unit, self._fitted(name, node_table), beside)
             called = f"node type {name!r}" + (f" ({table.shown})" if table is not None else "")
             if table is not None and node_table.key is None:
                 called += f", whose keys are the numbers of its rows, 0 to {read[name].count - 1}"
@@ -167,14 +172,16 @@ class _Reader:
         )
         # Keys were checked when their index was made.
         keys = {name: _as_array(own.keys) for name, own in read.items() if own.keys is not None}
-        return dataclasses.replace(graph, keys=keys)
+        edge_columns = {str(relation): own.columns for relation, own in read_edges_of.items() if own.columns}
+        return dataclasses.replace(graph, keys=keys, edge_columns=edge_columns)
 
-    def _fitted(self, name: str) -> tuple[FeatureColumn, ...] | None:
-        """How the other graph's features of a type became numbers."""
+    def _fitted(self, name: str, table: NodeTable | EdgeTable) -> tuple[FeatureColumn, ...] | None:
+        """How the other graph's features of a type, or of a relation's edges, became numbers."""
         if self._like is None:
             return None
-        columns = self._like.columns.get(name, ())
-        ours = [(feature.name, feature.kind) for feature in self._schema.nodes[name].features]
+        known = self._like.columns if isinstance(table, NodeTable) else self._like.edge_columns
+        columns = known.get(name, ())
+        ours = [(feature.name, feature.kind) for feature in table.features]
         theirs = [(column.name, column.kind) for column in columns]
         if ours != theirs:
             listed = [", ".join(f"{name} ({kind})" for name, kind in each) or "none" for each in (ours, theirs)]
@@ -232,7 +239,8 @@ class _Reader:
     def _edges(self, spec: EdgeTable, table: Table, nodes: Mapping[str, Nodes]) -> ReadEdges:
         links, relation = self._schema.links, spec.relation
         split_column = links.split.column if links is not None and relation in links.relations else None
-        return read_edges(table, spec, nodes[relation.source], nodes[relation.target], self._unit, split_column)
+        ends, fitted = (nodes[relation.source], nodes[relation.target]), self._fitted(str(relation), spec)
+        return read_edges(table, spec, *ends, self._unit, split_column, fitted)
 
     def _splits(
         self, reader: SplitReader | None, node_type: str, labels: np.ndarray, nodes: ReadNodes

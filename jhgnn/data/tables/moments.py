@@ -96,7 +96,8 @@ def _dates(column: Column, name: str, place: Place) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy warns of time zones, which it does not know
         try:
-            if all(text[:4].isdigit() for text in texts):  # "NaT" and "now" are dates to NumPy
+            # "NaT" and "now" are dates to NumPy, and years of any length, which it counts beyond 64 bits.
+            if all(text[:4].isdigit() and text[4:5] in ("-", "") for text in texts):
                 return np.array(texts, "datetime64[us]").astype(np.int64)
         except (ValueError, UserWarning, DeprecationWarning):
             pass

@@ -1,18 +1,18 @@
 """The nodes of a type from its table: keys, times and features, and labels and splits that stand beside them."""
 
 import dataclasses
-import fnmatch
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
 from jhgnn.data.tables.column import Chunk
-from jhgnn.data.tables.encoders import ENCODERS, Part, side_by_side
+from jhgnn.data.tables.encoders import Part
+from jhgnn.data.tables.feature_reader import FeatureReader
 from jhgnn.data.tables.growing import Growing
 from jhgnn.data.tables.keys import KeyCollector, key_values
 from jhgnn.data.tables.moments import TimeUnit
-from jhgnn.data.tables.schema import Feature, NodeTable
+from jhgnn.data.tables.schema import NodeTable
 from jhgnn.data.tables.table import Table
 from jhgnn.errors import InputError
 from jhgnn.graph.feature_columns import FeatureColumn
@@ -60,12 +60,8 @@ def read_nodes(
     Raises:
         InputError: what a column holds is not what the schema says; the row is named.
     """
-    features = [_with_columns(feature, table) for feature in spec.features]
-    encoders = [
-        ENCODERS[feature.kind](feature, None if fitted is None else fitted[number])
-        for number, feature in enumerate(features)
-    ]
-    wanted = [column for feature in features for column in feature.columns]
+    features = FeatureReader(spec.features, table, fitted)
+    wanted = list(features.columns)
     wanted += [name for name in (spec.key, spec.time) if name]
     wanted += [name for reader in beside for name in reader.columns]
     keys, times, count = KeyCollector(), Growing(np.int64), 0
@@ -74,21 +70,14 @@ def read_nodes(
             keys.add(key_values(chunk.columns[spec.key], spec.key, chunk.place))
         if spec.time is not None:
             times.add(unit.read(chunk.columns[spec.time], spec.time, chunk.place))
-        for feature, encoder in zip(features, encoders, strict=True):
-            encoder.add([chunk.columns[name] for name in feature.columns], chunk.place)
+        features.add(chunk)
         nodes = np.arange(count, count + chunk.num_rows)
         for reader in beside:
             reader.add(chunk, nodes)
         count += chunk.num_rows
     if count >= 2**31:
         raise InputError(f"{table.shown} has {count:,} rows; a node type has less than 2**31 nodes")
-    matrix, columns = None, ()
-    if encoders and (count or fitted is not None):
-        try:
-            parts, columns = zip(*(encoder.finish() for encoder in encoders), strict=True)
-        except InputError as error:
-            raise InputError(f"{table.shown}: {error}") from None
-        matrix = side_by_side(parts)
+    matrix, columns = features.finish()
     return ReadNodes(
         count,
         keys.finish() if spec.key is not None else None,
@@ -141,17 +130,3 @@ def _places(table: Table, column: str, *rows: int) -> list[str]:
                 places[row] = chunk.place(row - start)
         start += chunk.num_rows
     return [places[row] for row in rows]
-
-
-def _with_columns(feature: Feature, table: Table) -> Feature:
-    """The feature with the columns that a pattern such as `embedding_*` stands for, in the table's order."""
-    if not any(character in name for name in feature.columns for character in "*?"):
-        return feature
-    columns: list[str] = []
-    names = table.names()
-    for pattern in feature.columns:
-        found = [pattern] if pattern in names else [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-        if not found:
-            raise InputError(f"{table.shown} has no column like {pattern!r}, of which feature {feature.name!r} is made")
-        columns += found
-    return dataclasses.replace(feature, columns=tuple(columns))

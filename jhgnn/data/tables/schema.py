@@ -23,7 +23,7 @@ class Files:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One feature of a node type: its name, kind, the columns it is made of, and the options of its kind."""
+    """One feature of a node type or of a relation's edges: name, kind, the columns that it is made of, and options."""
 
     name: str
     kind: str
@@ -53,6 +53,7 @@ class EdgeTable:
     weight: str | None
     time: str | None
     dangling: Literal["error", "drop"]
+    features: tuple[Feature, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,8 @@ from jhgnn.graph.hetero_graph import SPLITS
 from jhgnn.graph.schema import Relation, Schema
 
 SCHEMA_FILE = "tables.toml"
+MAX_WIDTH = 1 << 20
+"""Columns of a feature: far beyond what a model can read, and few enough for a row of them to be in memory."""
 _SHARES_ADD_UP = 1 + 1e-9
 
 
@@ -56,7 +58,7 @@ def read_schema(path: Path) -> TableSchema:
             key are named.
     """
     try:
-        values = tomllib.loads(path.read_bytes().decode())
+        values = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors write a mark before the text
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -116,9 +118,13 @@ def _files(section: Section) -> Files | None:
 def _nodes(node_type: str, section: Section) -> NodeTable:
     files = _files(section)
     key, time = section.text("key"), section.text("time")
-    features = tuple(_feature(name, value, section.where) for name, value in section.values("features").items())
+    features = _features(section)
     section.done()
     return NodeTable(node_type, files, key, time, features)
+
+
+def _features(section: Section) -> tuple[Feature, ...]:
+    return tuple(_feature(name, value, section.where) for name, value in section.values("features").items())
 
 
 def _feature(name: str, value: Any, where: str) -> Feature:
@@ -134,17 +140,17 @@ def _feature(name: str, value: Any, where: str) -> Feature:
     if kind == "number":
         options["scale"] = section.choice("scale", ("standard", "none"), "standard")
     if kind in ("category", "categories"):
-        options["categories"] = section.texts("categories")
-        options["max_categories"] = section.whole("max_categories", 0, 0)
+        options["categories"] = section.distinct_texts("categories")
+        options["max_categories"] = section.whole("max_categories", 0, 0, MAX_WIDTH)
         options["other"] = section.flag("other", options["max_categories"] > 0)
         if options["categories"] is not None and options["max_categories"]:
             raise section.error("categories and max_categories: give one of them")
     if kind == "categories":
         options["separator"] = section.text("separator") or "|"
     if kind == "text":
-        options["width"] = section.whole("width", 256, 1)
+        options["width"] = section.whole("width", 256, 1, MAX_WIDTH)
     if kind == "vector":
-        options["width"] = section.whole("width", 0, 0)
+        options["width"] = section.whole("width", 0, 0, MAX_WIDTH)
     section.done()
     return Feature(name, kind, columns, options)
 
@@ -165,6 +171,7 @@ def _edges(written: str, section: Section, nodes: Mapping[str, NodeTable]) -> Ed
         section.text("weight"),
         section.text("time"),
         "drop" if section.choice("dangling", ("error", "drop"), "error") == "drop" else "error",
+        _features(section),
     )
     section.done()
     return edges
@@ -179,11 +186,9 @@ def _labels(section: Section | None, nodes: Mapping[str, NodeTable]) -> Labels |
     column, columns = section.text("column"), section.texts("columns")
     if (column is None) == (columns is None):
         raise section.error("need either column, which holds the class, or columns, which hold 0 or 1 for a class each")
-    classes = section.texts("classes") or ()
+    classes = section.distinct_texts("classes") or ()
     if columns is not None and classes:
         raise section.error("classes are the columns' names where columns are given; leave them out")
-    if len(set(classes)) < len(classes):
-        raise section.error(f"classes = {list(classes)!r} names one twice")
     multi = section.flag("multi", columns is not None)
     if columns is not None and not multi:
         raise section.error("multi = false, but with columns a node may have several classes; leave it out")
@@ -260,7 +265,7 @@ def _links(section: Section | None, edges: Mapping[Relation, EdgeTable]) -> Link
     if section is None:
         return None
     known = {str(relation): relation for relation in edges}
-    names = section.texts("relations")
+    names = section.distinct_texts("relations")
     if names is None:
         raise section.error("relations is missing; need those whose edges are to be predicted")
     for name in names:

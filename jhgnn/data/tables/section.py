@@ -59,6 +59,14 @@ class Section:
             raise self.error(f"{key} = {value!r} must be a string or a list of strings")
         return tuple(listed)
 
+    def distinct_texts(self, key: str) -> tuple[str, ...] | None:
+        """As `texts`, each of which stands once."""
+        listed = self.texts(key)
+        if listed is not None and len(set(listed)) < len(listed):
+            twice = next(each for each in listed if listed.count(each) > 1)
+            raise self.error(f"{key} = {list(listed)!r} names {twice!r} twice; name each once")
+        return listed
+
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
         value = self.take(key, default)
         if value not in choices:
@@ -71,10 +79,10 @@ class Section:
             raise self.error(f"{key} = {value!r} must be true or false")
         return value
 
-    def whole(self, key: str, default: int, minimum: int) -> int:
+    def whole(self, key: str, default: int, minimum: int, maximum: int) -> int:
         value = self.take(key, default)
-        if type(value) is not int or value < minimum:
-            raise self.error(f"{key} = {value!r} must be a whole number of at least {minimum}")
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self.error(f"{key} = {value!r} must be a whole number from {minimum:,} to {maximum:,}")
         return value
 
     def tables(self, key: str) -> list[tuple[str, "Section"]]:

@@ -72,7 +72,9 @@ class FileTable:
         packed = suffixes[-1:] == [".gz"]
         kind = suffixes[-2:-1] if packed else suffixes[-1:]
         if not path.is_file():
-            what = "is a folder, not a file" if path.is_dir() else "does not exist"
+            what = "is a folder, not a file" if path.is_dir() else "is no regular file"
+            if not path.exists():
+                what = "does not exist"
             raise InputError(f"{path} {what}; need a CSV or Parquet file")
         if kind and kind[0] in PARQUET_SUFFIXES and not packed:
             parquet = arrow_column.ParquetReader(path, str(path))
@@ -147,7 +149,9 @@ class MemoryTable:
 
 
 def _arrow_chunk(batch: Any, shown: str, names: Sequence[str], missing: tuple[str, ...], first: int) -> Chunk:
-    columns = {name: arrow_column.column_of(batch.column(name), f"{shown} column {name!r}", missing) for name in names}
+    columns = {
+        name: arrow_column.column_of(batch.column(name), f"{shown} column {name!r}", missing, first) for name in names
+    }
     return Chunk(columns, batch.num_rows, functools.partial(_row, shown, first))
 
 
@@ -160,11 +164,27 @@ def _positions(found: Sequence[str], wanted: Sequence[str], where: str) -> dict[
     positions = {}
     for name in wanted:
         if name not in found:
-            listed = ", ".join(map(str, found[:20])) + (f" and {len(found) - 20} more" if len(found) > 20 else "")
-            near = nearest(name, [str(each) for each in found])
-            hint = near if near.startswith("; did") else ""
-            raise InputError(f"{where} has no column {name!r}; it has {listed or 'none'}{hint}")
+            raise InputError(f"{where} has no column {name!r}; it has {_listed(found)}{_hint(name, found)}")
         if list(found).count(name) > 1:
             raise InputError(f"{where} has {list(found).count(name)} columns {name!r}; give each a name of its own")
         positions[name] = list(found).index(name)
     return positions
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names of columns for a message; in quotes where white space around one would not be seen."""
+    shown = [name if name == name.strip() else repr(name) for name in map(str, names[:20])]
+    return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
+
+
+def _hint(name: str, found: Sequence[str]) -> str:
+    """What a column that is not there may be due to."""
+    if len(found) == 1:
+        for separator in ";\t|,":
+            if name in str(found[0]).split(separator) and name != found[0]:
+                return f"; did you mean separator = {separator!r}?"
+    for each in map(str, found):
+        if each.strip() == name:
+            return f"; take the white space out of {each!r}"
+    near = nearest(name, [str(each) for each in found])
+    return near if near.startswith("; did") else ""

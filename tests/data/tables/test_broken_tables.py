@@ -1,8 +1,10 @@
 """Broken tables and schemas, each with the one line that the command must answer; the table is the specification."""
 
 import datetime
+import gzip
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from jhgnn import train
 from jhgnn.data import load_graph, save_graph
 from jhgnn.data.__main__ import main
 from jhgnn.data.tables import from_tables
 from jhgnn.errors import InputError
 from tests.data.tables import shop
 
+PAGE = Path(__file__).parents[3] / "docs" / "tables.md"
 Break = Callable[[Path], object]
 
 
@@ -41,6 +45,48 @@ def gone(name: str) -> Break:
     return lambda folder: (folder / name).unlink()
 
 
+def folder_named(name: str) -> Break:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return change
+
+
+def changed(name: str, change: Callable[[bytes], bytes]) -> Break:
+    """A whole file changed."""
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def both(*breaks: Break) -> Break:
+    return lambda folder: [each(folder) for each in breaks]
+
+
+def products(**columns: Any) -> Break:
+    """The products in a Parquet file, with other columns."""
+
+    def change(folder: Path) -> None:
+        pyarrow.parquet.write_table(pyarrow.table({**shop.PRODUCTS, **columns}), folder / "goods.parquet")
+
+    return both(change, said(nodes__product__files="goods.parquet"))
+
+
+def orders(**columns: Any) -> Break:
+    """The orders in a Parquet file, with other columns."""
+
+    def change(folder: Path) -> None:
+        pyarrow.parquet.write_table(pyarrow.table({**shop.ORDERS, **columns}), folder / "sold.parquet")
+
+    return both(change, said(edges__buys__files="sold.parquet"))
+
+
+def packed_bytes(folder: Path) -> None:
+    """A Parquet file whose pages, not its footer, are damaged."""
+    data = bytearray((folder / "goods.parquet").read_bytes())
+    data[4:40] = bytes(36)
+    (folder / "goods.parquet").write_bytes(data)
+
+
 def said(**changes: Any) -> Break:
     """Another schema; see `shop.schema`."""
     changed = shop.with_files(shop.SCHEMA, ".csv")
@@ -57,6 +103,9 @@ def said(**changes: Any) -> Break:
     return lambda folder: (folder / "tables.toml").write_text(shop.toml(merge(changed, merged)))
 
 
+HEADERS = {"orders": b"customer,product,amount,date\n", "tagged": b"product,tag\n",
+           "products": b"sku,embedding,labels\n",
+           "customers": b"id,age,vip,country,about,x_1,x_2,joined,segment,blank,part\n"}  # fmt: skip
 NO_FILES = {"nodes__tag": {"key": "id"}}
 BESIDE = {"type": "customer", "files": "labels.csv"}
 SPLIT = {"shares": {"train": 0.7, "test": 0.2}}
@@ -148,6 +197,130 @@ CASES: list[tuple[str, Break, str]] = [
     ("damaged gzip", said(edges__buys__files="orders.csv.gz"), r"orders\.csv\.gz is damaged or truncated"),
     ("no Parquet", said(edges__buys__files="orders.parquet"), r"orders\.parquet is no Parquet file, or damaged"),
     ("lists of lists", said(nodes__product__files="nested.parquet"), r"nested\.parquet column 'embedding' holds lists"),
+    ("a folder for a file", folder_named("orders.csv"),
+     r"orders\.csv is a folder, not a file; need a CSV or Parquet f"),
+    ("nothing regular", both(gone("orders.csv"), lambda folder: (folder / "orders.csv").symlink_to("/dev/null")),
+     r"orders\.csv is no regular file; need a CSV or Parquet file"),
+    ("only headers", both(*(given(f"{name}.csv", header) for name, header in HEADERS.items())),
+     r"\[labels\]: no row has a class in column 'segment'"),
+    ("nodes of a header alone", given("products.csv", HEADERS["products"]),
+     r"orders\.csv line 2: product is '10', which is"),
+    ("blank lines alone", given("orders.csv", b"\n\n\n"), r"orders\.csv is empty; need a first line with the names"),
+    ("no header", changed("orders.csv", lambda data: data.split(b"\n", 1)[1]),
+     r"orders\.csv has no column 'customer'; it has c1, 10, 2\.5"),
+    ("another separator", said(edges__buys__separator=";"),
+     r"no column 'customer'; it has customer,product,amount,date; did you mean separator = ','\?"),
+    ("white space in a name", text("orders.csv", ",product", ", product"),
+     r"it has customer, ' product', amount, date; take the white space out of ' product'"),
+    ("name in capitals", text("orders.csv", "product,", "Product,"),
+     r"no column 'product'; .*; did you mean Product\?"),
+    ("row too long", text("orders.csv", "c2,11,", "c2,11,11,"), r"orders\.csv line 3 has 5 fields; need 4, as many as"),
+    ("NUL bytes", text("orders.csv", "c2,", "c\0,"),
+     r"orders\.csv line 3 holds a NUL byte, as no text does; write the"),
+    ("UTF-16", changed("orders.csv", lambda data: data.decode().encode("utf-16")),
+     r"orders\.csv is UTF-16 text; save the file as UTF-8"),
+    ("Latin 1", changed("customers.csv", lambda data: data.decode().encode("latin-1")),
+     r"customers\.csv line 7 is not UTF-8 text; save the file in that encoding"),
+    ("line ends of another age", changed("orders.csv", lambda data: data.replace(b"\n", b"\r")),
+     r"orders\.csv ends its lines in carriage returns alone; need line feeds"),
+    ("packed but not called so", changed("orders.csv", gzip.compress),
+     r"orders\.csv is packed by gzip; let its name end"),
+    ("called packed but is not", both(text("orders.csv", "c2", "c2"), lambda folder: shutil.copy(
+        folder / "orders.csv", folder / "orders.csv.gz"), said(edges__buys__files="orders.csv.gz")),
+     r"orders\.csv\.gz is damaged or truncated \(Not a gzipped file"),
+    ("cut gzip", both(changed("orders.csv", lambda data: gzip.compress(data)[:-12]), lambda folder: shutil.copy(
+        folder / "orders.csv", folder / "orders.csv.gz"), said(edges__buys__files="orders.csv.gz")),
+     r"orders\.csv\.gz is damaged or truncated \(Compressed file ended"),
+    ("Parquet called CSV", both(products(), lambda folder: shutil.copy(folder / "goods.parquet", folder / "orders.csv"),
+     said()), r"orders\.csv is a Parquet file; let its name end in \.parquet"),
+    ("a spreadsheet", given("orders.csv", b"PK\x03\x04..."),
+     r"orders\.csv is a zip archive or a spreadsheet; save the"),
+    ("cut Parquet", both(products(), changed("goods.parquet", lambda data: data[: len(data) * 2 // 3])),
+     r"goods\.parquet is no Parquet file, or damaged or truncated \(.*\); write it again"),
+    ("damaged Parquet", both(products(), packed_bytes), r"goods\.parquet is no Parquet file, or damaged or truncated"),
+    ("empty Parquet", both(products(), given("goods.parquet", b"")),
+     r"goods\.parquet is no Parquet .* size is 0 bytes"),
+    ("Parquet of structures", products(embedding=[{"a": 1}] * 3),
+     r"column 'embedding' is of the type struct<a: int64>"),
+    ("Parquet of bytes", products(sku=[b"10", b"11", b"12"]),
+     r"goods\.parquet column 'sku' is of the type binary; need"),
+    ("keys of fractions", products(sku=[10.5, 11.0, 12.0]),
+     r"goods\.parquet row 0: column 'sku' holds numbers; keys are"),
+    ("keys of days", products(sku=[datetime.date(2020, 1, 2)] * 3),
+     r"row 0: column 'sku' holds times; keys are text or"),
+    ("keys of truth", products(sku=[True, False, True]), r"column 'sku' holds true or false; keys are text or whole"),
+    ("null key in Parquet", products(sku=[10, None, 12]), r"goods\.parquet row 1: no key in column 'sku'; need one in"),
+    ("key twice in Parquet", products(sku=[10, 11, 10]),
+     r"goods\.parquet row 2: sku is '10', the key of .* row 0 as we"),
+    ("keys of another type", orders(customer=[1, 2, 3, 4, 5]),
+     r"sold\.parquet row 0: customer is '1', which is no key"),
+    ("unknown key in Parquet", orders(customer=["c1", "c2", "c9", "c1", "c1"]),
+     r"sold\.parquet row 2: customer is 'c9', w"),
+    ("ragged vectors in Parquet", products(embedding=[[0.5], [0.5, 1.0], [2.0]]),
+     r"row 1: embedding has 2 numbers; need 1"),
+    ("infinite in a vector", products(embedding=[[0.5], [float("inf")], [2.0]]),
+     r"row 1: embedding holds inf; need fini"),
+    ("null in a vector", products(embedding=[[1], [2], [None]]),
+     r"column 'embedding', row 2: the list has a missing it"),
+    ("null among words", products(labels=[["x", None], ["y"], None]),
+     r"'labels', row 0: the list has a missing item; lea"),
+    ("NaN weight in Parquet", orders(amount=[1.0, 2.0, float("nan"), 1.0, 1.0]),
+     r"sold\.parquet row 2: no weight in col"),
+    ("lists for weights", orders(amount=[[1.0]] * 5),
+     r"sold\.parquet row 0: column 'amount' holds lists; need numbers"),
+    ("time of day", orders(date=[datetime.time(1)] * 5),
+     r"column 'date' is of the type time64\[us\]; need numbers, str"),
+    ("time beyond 64 bits", orders(date=pyarrow.array([2**31 - 1] * 5, pyarrow.date32())),
+     r"sold\.parquet column 'date': .* out of bounds timestamp"),
+    ("key beyond 64 bits", orders(product=pyarrow.array([2**63] * 5, "uint64")),
+     r"column 'product': .*9223372036854775808"),
+    ("columns of another file", both(given("orders2.csv", b"product,customer,amount\n10,c1,1\n"),
+     said(edges__buys__files=["orders.csv", "orders2.csv"])),
+     r"orders2\.csv has no column 'date'; it has product, cust"),
+    ("infinite weight", text("orders.csv", ",1.0,", ",inf,"),
+     r"orders\.csv line 3: amount is inf; need a finite number"),
+    ("month 13", text("orders.csv", "2020-05-02T10:00:00", "2020-13-02"),
+     r"orders\.csv line 3: date is '2020-13-02'; need"),
+    ("day before month", text("orders.csv", "2020-05-02T10:00:00", "05/02/2020"),
+     r"line 3: date is '05/02/2020'; need a w"),
+    ("year beyond 9999", text("orders.csv", "2020-05-02T10:00:00", "99999999-01-01"),
+     r"date is '99999999-01-01'; need a w"),
+    ("time beyond 64 bits as text", given("orders.csv", HEADERS["orders"] + b"c1,10,1,99999999999999999999\n"),
+     r"orders\.csv line 2: date is '99999999999999999999'; need a whole number"),
+    ("decimal comma", text("customers.csv", ",41,", ',"41,5",'),
+     r"customers\.csv line 5: age is '41,5', which is not a n"),
+    ("empty vector", text("products.csv", "[1.0, -2.0]", "[]"),
+     r"products\.csv line 4: embedding has 0 numbers; need 2"),
+    ("files that are a number", said(edges__buys__files=3), r"files = 3 must be a string or a list of strings"),
+    ("no files in a list", said(edges__buys__files=[]), r"files = \[\] must be a string or a list of strings"),
+    ("truth as a word", said(labels__multi="yes"), r"\[labels\]: multi = 'yes' must be true or false"),
+    ("unknown rule", said(edges__buys__dangling="ignore"), r"dangling = 'ignore' is not one of 'error', 'drop'"),
+    ("long separator", said(edges__buys__separator="||"), r"separator = '\|\|' must be one character of ASCII"),
+    ("missing that is a number", said(edges__buys__missing=0), r"missing = 0 must be a string or a list of strings"),
+    ("share as a word", said(splits={"shares": {"train": "half", "test": 0.2}}),
+     r"shares: train = 'half' must be above 0"),
+    ("shares in a list", said(splits={"shares": [0.6, 0.4]}), r"\[splits\.shares\] is \[0\.6, 0\.4\]; need a table"),
+    ("width of nothing", said(nodes__customer__features__about={"kind": "text", "width": 0}),
+     r"width = 0 must be a whole n"),
+    ("width beyond memory", said(nodes__customer__features__about={"kind": "text", "width": 10**15}),
+     r"feature 'about': width = 1000000000000000 must be a whole number from 1 to 1,048,576"),
+    ("category twice", said(nodes__customer__features__country={"kind": "category", "categories": ["DE", "FR", "DE"]}),
+     r"categories = \['DE', 'FR', 'DE'\] names 'DE' twice; name each once"),
+    ("class twice", said(labels__classes=["a", "b", "a"]),
+     r"classes = \['a', 'b', 'a'\] names 'a' twice; name each once"),
+    ("features in a list", said(nodes__customer__features=["age"]),
+     r"\[nodes\.customer\.features\] is \['age'\]; need a"),
+    ("unknown scale", said(nodes__customer__features__age={"kind": "number", "scale": "log"}),
+     r"scale = 'log' is not one o"),
+    ("name with a slash", said(nodes={"a/b": {"key": "id"}}), r"a/b"),
+    ("key of schema twice", given("tables.toml", b'name = "a"\nname = "b"\n'),
+     r"tables\.toml is not TOML: Cannot overwrite"),
+    ("word for a number of an edge", both(text("orders.csv", ",1.0,", ",much,"), said(edges__buys__weight=None,
+     edges__buys__features={"amount": "number"})), r"orders\.csv line 3: amount is 'much', which is not a number"),
+    ("no such column of edges", said(edges__buys__features={"amuont": "number"}),
+     r"orders\.csv has no column 'amuont'; it has customer, product, amount, date; did you mean amount\?"),
+    ("kind of an edge's feature", said(edges__buys__features={"amount": "float"}),
+     r"\[edges\.\"customer:buys:product\"\]: feature 'amount': kind = 'float' is not one of"),
     ("durations", said(edges__buys__files="durations.parquet"), r"column 'date' is of the type duration\[s\]; need"),
 ]  # fmt: skip
 
@@ -173,14 +346,54 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("breakage", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_broken_tables_are_one_line_and_exit_code_2(folder, breakage, expected, capsys):
+def test_broken_tables_are_one_line_and_exit_code_2(folder, breakage, expected, tmp_path, capsys):
+    """By the command that looks at data, and by the one that trains on it."""
     assert main(["describe", str(folder)]) == 0
     capsys.readouterr()
     breakage(folder)
-    assert main(["describe", str(folder)]) == 2
+    for command in (lambda: main(["describe", str(folder)]), lambda: train.main(training(folder, tmp_path / "run"))):
+        assert command() == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ")
+        assert re.search(expected, line), line
+    assert not (tmp_path / "run").exists()
+
+
+def training(folder: Path, run: Path) -> list[str]:
+    arguments = ["--data.format", "tables", "--data.path", str(folder), "--run.dir", str(run)]
+    return ["--model.name", "rgcn", "--model.hidden", "4", *arguments]
+
+
+NOT_TO_BE_TRAINED_ON: list[tuple[str, Break, str]] = [
+    ("one class", changed("customers.csv", lambda data: data.replace(b",b,", b",a,")),
+     r"1 class of 'customer'; classification needs two or more"),
+    ("none to train on", changed("customers.csv", lambda data: data.replace(b"train", b"test")),
+     r"the train split of 'customer' is empty; training needs labelled nodes"),
+    ("nobody in a split", said(splits__column="blank"), r"the train split of 'customer' is empty; training needs lab"),
+    ("no labels", said(labels=None, splits=None), r"label"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("breakage", "expected"),
+    [case[1:] for case in NOT_TO_BE_TRAINED_ON],
+    ids=[case[0] for case in NOT_TO_BE_TRAINED_ON],
+)
+def test_tables_that_are_whole_but_not_to_be_trained_on(folder, breakage, expected, tmp_path, capsys):
+    breakage(folder)
+    assert main(["describe", str(folder)]) == 0
+    capsys.readouterr()
+    assert train.main(training(folder, tmp_path / "run")) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert re.search(expected, line), line
+    assert re.search(f"^error: .*{expected}", line), line
+
+
+def test_the_ways_are_distinct_and_as_many_as_the_page_says():
+    names, _, patterns = zip(*CASES, *NOT_TO_BE_TRAINED_ON, strict=True)
+    assert len(set(names)) == len(names)
+    assert len(set(patterns)) >= len(patterns) - 2  # a header alone and blank lines are empty files, too
+    (said,) = re.findall(r"(\d+) ways of breaking tables or their schema", PAGE.read_text(encoding="utf-8"))
+    assert int(said) == len(names) >= 25
 
 
 MEMORY: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
