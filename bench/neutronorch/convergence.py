@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 from typing import Any
 
+import jax
 import numpy as np
 
 from bench.neutronorch.problems import sampled
@@ -37,6 +38,8 @@ def compare(problem: Problem, share: float, *, seeds: int, steps: int) -> list[d
                 state, _ = programs.update(state, batch)
             feed.close()
             scores.append(float(programs.evaluate(state.params, ["val"], seed)["val"]["micro_f1"]))
+            del batch, feed, state, programs, execution
+            jax.clear_caches()  # every seed compiles programs of its own
         deviation = statistics.stdev(scores) if seeds > 1 else 0.0
         score = {"val_micro_f1": statistics.fmean(scores), "std": deviation}
         found.append({"way": way} | score | {"staleness": ages.tolist()})

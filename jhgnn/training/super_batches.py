@@ -1,5 +1,7 @@
 """Super-batches: rows of the first layer that are computed for hot vertices beside the steps, one super-batch ahead.
 
+A row is the sum over a vertex's neighbours and relations, before its own part, bias and activation: see `KeptRows`.
+
 A super-batch is n consecutive batches. With the weights as they are before the first step of super-batch k - 1, a
 helper computes the rows of super-batch k: of the hot vertices that its batches will meet, which stateless sampling
 tells. The rows of the first two super-batches are of the weights at their beginning. So a row that a step reuses is of
@@ -267,7 +269,7 @@ class SuperBatches:
         return SampledInputs(features, blocks, self._execution.sampling.endpoints)
 
     def _rows(self, params: Params, inputs: SampledInputs, seed: jax.Array, step: jax.Array) -> dict[str, jax.Array]:
-        """Traced: the first layer's rows of the vertices that `inputs` were drawn for."""
+        """Traced: the first layer's sums over neighbours of the vertices that `inputs` were drawn for."""
         tables = DeviceRows(tables_of(params))
         met = {name: name in inputs.blocks.nodes for name in tables.node_types}
         rows = {
@@ -276,7 +278,7 @@ class SuperBatches:
         }
         model: Any = nnx.merge(self._execution.structure, with_tables(params, rows))
         dropout = dropout_seed(TrainState(step, seed, (), ()))
-        made = model.first_rows(inputs, dropout)
+        made = model.partial_sums(inputs, dropout).values
         return {name: made[name][: self.sizes[name]] for name in self._reuse.ids}
 
     # Shapes and programs
