@@ -8,6 +8,7 @@ from jhgnn.config.class_weights import class_weights_text
 from jhgnn.config.fan_out import to_text as fan_out_text
 from jhgnn.config.memory import to_bytes
 from jhgnn.config.remat import to_text as remat_text
+from jhgnn.config.share import to_share
 from jhgnn.errors import InputError
 
 
@@ -286,12 +287,11 @@ class SamplingConfig:
         " its batches; for R-GCN and R-GAT. literal: the same without that gradient, as NeutronOrch's public code does,"
         " for comparisons: its first layer learns from a BIASED gradient",
     )
-    hot_share: float = _option(
+    hot_share: float | str = _option(
         0.1,
         "hot vertices at most, as a share of those that receive from types with features (exact) or from any (stale,"
-        " literal)",
-        above=0,
-        maximum=1,
+        " literal); 0: none; auto: as a cost model says, fed by a few batches measured before training",
+        canonical=to_share,
     )
     super_batch: int = _option(
         4, "stale and literal: batches that reuse the same rows of hot vertices", minimum=2, maximum=1024

@@ -182,6 +182,15 @@ class SuperBatches:
             return ""
         return f"{len(wrong)} reused rows of hot vertices are not below {bound} updates old, but {int(wrong.max())}"
 
+    def met_of(self, ids: Mapping[str, np.ndarray]) -> float:
+        """How many of some hot vertices the first super-batches of an epoch meet, on the mean."""
+        count = max(1, self._batches.steps_per_epoch // self._reuse.every)
+        found = []
+        for number in range(min(LEARNT_FROM, count)):
+            met = self._met(number)
+            found += [sum(int(np.isin(self._reuse.ids[name][own], ids[name]).sum()) for name, own in met.items())]
+        return sum(found) / len(found)
+
     # Checkpoints
 
     @property
@@ -218,17 +227,27 @@ class SuperBatches:
         """Computes the rows of a super-batch; on the helper's thread."""
         with self._work:
             started = time.perf_counter()
-            params, seed = jax.device_put((params, seed), self._device)
-            results = []
-            step = number * self._reuse.every % 2**32
-            for slots in self._pieces(self._met(number)):
-                blocks, bucket = self._sampler.sample(self._vertices(slots), self._batches.seed, step, self._buckets)
-                rows = self._programs[bucket](params, self._inputs(blocks), seed, np.int32(step))
-                results.append(Results(slots, {name: np.asarray(own) for name, own in rows.items()}))
-                self.vertices += sum(int((own >= 0).sum()) for own in slots.values())
+            results = self._computed(self._met(number), number, params, seed)
             self.busy_s += time.perf_counter() - started
             self.made += 1
             return Made(results, version)
+
+    def _computed(self, slots: Mapping[str, np.ndarray], number: int, params: Params, seed: Any) -> list[Results]:
+        """The rows in some slots, of neighbours drawn for a super-batch."""
+        params, seed = jax.device_put((params, seed), self._device)
+        step, results = number * self._reuse.every % 2**32, []
+        for piece in self._pieces(slots):
+            blocks, bucket = self._sampler.sample(self._vertices(piece), self._batches.seed, step, self._buckets)
+            rows = self._programs[bucket](params, self._inputs(blocks), seed, np.int32(step))
+            results.append(Results(piece, {name: np.asarray(own) for name, own in rows.items()}))
+            self.vertices += sum(int((own >= 0).sum()) for own in piece.values())
+        return results
+
+    def of_all(self, params: Params, number: int = 0) -> dict[str, KeptRows]:
+        """The rows of all hot vertices, of some weights and the draws of a super-batch, of version 0, on the host."""
+        slots = {name: np.arange(len(ids), dtype=np.int32) for name, ids in self._reuse.ids.items()}
+        made = Made(self._computed(slots, number, params, np.uint32(0)), 0)
+        return _with_results(self._execution.layout.resident.kept, made)
 
     def _met(self, number: int) -> dict[str, np.ndarray]:
         """The slots of the hot vertices that a super-batch will meet: type -> int32, ascending."""
