@@ -33,6 +33,7 @@ from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import TaskFactory, pose, read_graph
 from jhgnn.training.remat import check_supported
 from jhgnn.training.reporting import describe, draw_curves
+from jhgnn.training.resume import with_settled
 from jhgnn.training.run_folder import claimed, open_folder, recorded, storage_told, withdrawn_on_failure
 from jhgnn.training.size_check import check_memory
 from jhgnn.training.summary import summarize
@@ -117,6 +118,8 @@ def fit(
             problem = pose(graph, config, model=own_model, task=own_task, loss=loss, metrics=metrics)
             execution = execution_of(problem)
             check_memory(execution)
+            config = with_settled(config, execution.config)
+            write_text(place / "recipe.toml", recorded(config))
             describe(say, execution, None if temporary else place)
             execution = within_budget(execution, say)
             programs = execution.compile()

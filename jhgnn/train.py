@@ -81,7 +81,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
     from jhgnn.training.prepare import prepare
     from jhgnn.training.remat import check_supported
     from jhgnn.training.reporting import describe
-    from jhgnn.training.resume import check_resumable
+    from jhgnn.training.resume import check_resumable, with_settled
 
     leads = not several or jax.process_index() == 0  # only one process writes
     if not several:
@@ -91,7 +91,9 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
     new = leads and not resume
     with storage_told(folder, again), claimed(folder) if leads else contextlib.nullcontext():
         if resume:
-            check_resumable(folder, config, load_recipe(folder / "recipe.toml"))
+            started = load_recipe(folder / "recipe.toml")
+            config = with_settled(config, started)
+            check_resumable(folder, config, started)
         untrained = "ended at once, before the first step: nothing is lost; start again as before"
         with (
             leaving.during(untrained, (lambda: withdraw(folder)) if new else (lambda: None)),
@@ -102,6 +104,9 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
             configure_jax()
             check_supported(config.training.remat)
             execution = prepare(config)
+            config = with_settled(config, execution.config)
+            if leads:
+                write_text(folder / "recipe.toml", recorded(config))
             describe(say, execution, folder)
             programs = within_budget(execution, say).compile()
             agree(COMPILED, {})

@@ -3,11 +3,10 @@
     python -m bench.neutronorch rows gradients times convergence --data mag --scale 0.1
 
 `rows`: distinct rows that a batch reads and bytes to the device, by share of hot vertices. `gradients`: cosine, norm
-and bias against the gradient over all neighbours: plain sampling, exact mode, and NeutronOrch's omission (`literal`).
+and bias against the gradient over all neighbours: plain sampling, and the modes exact, stale and literal.
 `times`: targets a second in interleaved rounds, and the first layer's share of a step. `convergence`: validation scores
-after equal steps, of the modes exact, stale and literal as well, with a histogram of the ages of reused rows: index i
-counts those of i updates. In exact mode nothing is ever stale. The emulation in `gradients` is of the exact mode with
-current weights; the literal mode of a recipe is stale besides.
+after equal steps, of the same ways, with a histogram of the ages of reused rows: index i counts those of i updates. In
+exact mode nothing is ever stale.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""How far gradients of sampled batches are from that over all neighbours: plain, exact, and literal.
+"""How far gradients of sampled batches are from that over all neighbours: plain, exact, stale, and literal.
 
 The gradient of a batch's mean loss without dropout, at the same weights: over all neighbours (the whole graph), and
 from several independent draws of the same targets. `cosine` and `norm` are means over draws of a single draw's gradient
 against the exact one. `bias` is the norm of (mean over all draws - exact) over the exact norm; a part of it is what is
-left of the noise after so many draws.
+left of the noise after so many draws. Rows that stale and literal mode reuse are of weights as old as they are on the
+mean, one and a half super-batches, and of one draw for each draw of a batch.
 """
 
 import dataclasses
@@ -26,36 +27,38 @@ from jhgnn.training.problem import Problem
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_step import Shard
 from jhgnn.training.state import TrainState
+from jhgnn.training.super_batches import SuperBatches
 from jhgnn.training.whole_graph import WholeGraph
 
 Vectors = dict[str, np.ndarray]
 
 
-def trained(execution: Sampled, steps: int) -> Any:
-    """Weights after some steps of plain sampling: at the first ones most gradients point the same way."""
-    stepper = Stepper.begin(execution.compile())
-    for _ in range(steps):
-        stepper.step()
+def trained(execution: Sampled, *steps: int) -> list[Any]:
+    """Weights after some numbers of steps of plain sampling: at the first ones most gradients point the same way."""
+    stepper, done, found = Stepper.begin(execution.compile()), 0, []
+    for count in steps:
+        while done < count:
+            stepper.step()
+            done += 1
+        found.append(jax.tree.map(np.array, as_host(stepper.state.params)))
     stepper.close()
-    return jax.tree.map(np.asarray, as_host(stepper.state.params))
+    return found
 
 
 def compare(problem: Problem, shares: list[float], *, batches: int, draws: int, warm_up: int) -> list[dict[str, Any]]:
-    """For plain sampling, and for each share the exact and the literal way: cosine, norm and bias by layer."""
-    plain = sampled(problem, 0.0)
-    params = trained(plain, warm_up)
+    """For plain sampling, and for each share each mode of `sampling.hot`: cosine, norm and bias by layer."""
+    plain, age = sampled(problem, 0.0), problem.config.sampling.super_batch * 3 // 2
+    before, params = trained(plain, max(0, warm_up - age), warm_up)
     own = plain.batches(0)
     order = own.order(1)
     targets = [own.batch(order, step) for step in range(min(batches, own.steps_per_epoch - 1))]
     exact = _exact(problem, params, targets)
     cases = [(plain, 0.0, "plain")]
     cases += [
-        (sampled(problem, share, literal=way == "literal"), share, way)
-        for share in shares
-        for way in ("exact", "literal")
+        (sampled(problem, share, mode=way), share, way) for share in shares for way in ("exact", "stale", "literal")
     ]
     return [
-        {"way": way, "share": share} | _figures(_draws(execution, params, targets, draws), exact)
+        {"way": way, "share": share} | _figures(_draws(execution, params, targets, draws, before, age), exact)
         for execution, share, way in cases
     ]
 
@@ -81,17 +84,19 @@ def _exact(problem: Problem, params: Any, targets: list[np.ndarray]) -> list[Vec
     return [_by_layer(gradient(params, whole.inputs, own)) for own in targets]
 
 
-def _draws(execution: Sampled, params: Any, targets: list[np.ndarray], draws: int) -> list[list[Vectors]]:
-    """Of each batch, from several draws."""
+def _draws(
+    execution: Sampled, params: Any, targets: list[np.ndarray], draws: int, before: Any, age: int
+) -> list[list[Vectors]]:
+    """Of each batch, from several draws; rows that are reused are of the weights `before`, `age` updates ago."""
     sampling, layout = execution.sampling, execution.layout
     resident = jax.tree.map(jnp.asarray, layout.resident)
 
-    @functools.partial(jax.jit, static_argnums=2)
-    def gradient(params: Any, shard: Shard, bucket: int) -> Any:
+    @functools.partial(jax.jit, static_argnums=3)
+    def gradient(params: Any, resident: Any, shard: Shard, bucket: int) -> Any:
         program = execution.update_program(bucket, num_devices=1)
         inputs = program.reader.inputs(resident, shard)
         zero = jnp.zeros((), jnp.uint32)
-        state = TrainState(zero, zero, params, ())
+        state = TrainState(jnp.int32(age), zero, params, ())
         tables = DeviceRows(tables_of(params))
         rows = {name: tables.gather(name, ids) for name, ids in program.reader.touched(params, inputs).items()}
 
@@ -100,6 +105,7 @@ def _draws(execution: Sampled, params: Any, targets: list[np.ndarray], draws: in
 
         return jax.grad(loss)(params)
 
+    helper = SuperBatches(execution) if sampling.reuse is not None else None
     found = []
     for number, ids in enumerate(targets):
         own = []
@@ -109,7 +115,11 @@ def _draws(execution: Sampled, params: Any, targets: list[np.ndarray], draws: in
             blocks, bucket = layout.sampler.sample(seeds, 0, step, layout.buckets)
             features = {} if sampling.features_on_device[0] else execution.features_of(blocks)
             blocks = with_edges(blocks) if sampling.compressed else blocks
-            own.append(_by_layer(gradient(params, Shard(ids, blocks, features), layout.first(bucket))))
+            drawn = None
+            if helper is not None:
+                resident = dataclasses.replace(resident, kept=helper.of_all(before, step))
+                drawn = np.array([0, step], np.uint32)
+            own.append(_by_layer(gradient(params, resident, Shard(ids, blocks, features, drawn), layout.first(bucket))))
         found.append(own)
     return found
 

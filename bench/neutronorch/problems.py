@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 from bench.comparison.cases import Case, problem_of, read_dataset, recipe
-from bench.neutronorch.literal import LiteralRGCN
 from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe, override
 from jhgnn.training.prepare import execution_of
@@ -41,10 +40,8 @@ def with_share(config: Config, share: float, mode: str = "exact") -> Config:
     return dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, **hot))  # type: ignore[arg-type]
 
 
-def sampled(problem: Problem, share: float, *, literal: bool = False, mode: str = "exact") -> Sampled:
-    """The execution with a share of hot vertices; `literal` keeps the exact mode's means out of the gradient."""
-    model = LiteralRGCN if literal else problem.model
-    config = with_share(problem.config, share, mode)
-    execution = execution_of(dataclasses.replace(problem, config=config, model=model))
+def sampled(problem: Problem, share: float, *, mode: str = "exact") -> Sampled:
+    """The execution with a share of hot vertices in a mode of `sampling.hot`."""
+    execution = execution_of(dataclasses.replace(problem, config=with_share(problem.config, share, mode)))
     assert isinstance(execution, Sampled)
     return execution

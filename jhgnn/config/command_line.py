@@ -100,6 +100,8 @@ def _metavar(hint: Any) -> str:
         return "{" + ",".join(typing.get_args(hint)) + "}"
     if typing.get_origin(hint) is tuple:
         return "TEXT"
+    if hint == float | str:
+        return "FLOAT|TEXT"
     return {int: "INT", float: "FLOAT", bool: "{true,false}", str: "TEXT"}[hint]
 
 

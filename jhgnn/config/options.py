@@ -8,6 +8,7 @@ from jhgnn.config.class_weights import class_weights_text
 from jhgnn.config.fan_out import to_text as fan_out_text
 from jhgnn.config.memory import to_bytes
 from jhgnn.config.remat import to_text as remat_text
+from jhgnn.config.share import to_share
 from jhgnn.errors import InputError
 
 
@@ -283,18 +284,17 @@ class SamplingConfig:
     hot: Literal["none", "exact", "stale", "literal"] = _option(
         "none",
         "exact: the first layer's means over all neighbours with features are computed once for hot vertices, those met"
-        " most often, which then draw none of these neighbours; for R-GCN. stale: the first layer's rows of hot"
-        " vertices are computed beside training, one super-batch ahead, and reused while they are less than two"
-        " super-batches old; each is computed in the step once a super-batch, and that gradient counts for all of its"
-        " batches; for R-GCN and R-GAT. literal: the same without that gradient, as NeutronOrch's public code does,"
+        " most often, which then draw none of these neighbours; for R-GCN. stale: the first layer's sums over hot"
+        " vertices' neighbours are computed beside training, one super-batch ahead, and reused while they are less than"
+        " two super-batches old; each is computed in the step once a super-batch, and that gradient counts for all of"
+        " its batches; for R-GCN and R-GAT. literal: the same without that gradient, as NeutronOrch's public code does,"
         " for comparisons: its first layer learns from a BIASED gradient",
     )
-    hot_share: float = _option(
+    hot_share: float | str = _option(
         0.1,
         "hot vertices at most, as a share of those that receive from types with features (exact) or from any (stale,"
-        " literal)",
-        above=0,
-        maximum=1,
+        " literal); 0: none; auto: as a cost model says, fed by a few batches measured before training",
+        canonical=to_share,
     )
     super_batch: int = _option(
         4, "stale and literal: batches that reuse the same rows of hot vertices", minimum=2, maximum=1024

@@ -25,7 +25,7 @@ class Block:
         stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
         targets: bool `[at most num_rows]` by type: which of the first rows hold a target of the batch; a type without
             an entry has targets in all rows.
-        reused: rows made before this step, of each type that has any, which take the place of those that a layer makes.
+        reused: sums over neighbours made before this step, of each type that has any, for the place of the layer's.
         edge_features: relation -> its edges' features, where the model reads some.
         degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.
     """

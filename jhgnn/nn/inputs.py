@@ -131,7 +131,7 @@ class SampledInputs:
         endpoints: relation or metapath, source and target type of each table.
         offsets: where types are erased, each type's first node and number of nodes; else none.
         stacks: the tables whose entries are of several relations.
-        kept: the first layer's rows of hot vertices, by type, where they are reused; else none.
+        kept: the first layer's sums over neighbours of hot vertices, by type, where they are reused; else none.
         number: uint32 scalar, the batch's, where rows are reused.
         step: int32 scalar, updates done, where rows are reused: their age is checked against it.
     """
@@ -171,7 +171,7 @@ class SampledInputs:
         )
 
     def _reused(self) -> dict[str, ReusedRows]:
-        """What the first layer takes over of the rows that it makes."""
+        """What the first layer takes over of its sums over neighbours."""
         if self.number is None or self.step is None:
             raise ValueError("rows that are reused need the number of the batch and the updates done")
         made = self.blocks.capacities[-2]

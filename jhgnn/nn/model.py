@@ -18,6 +18,7 @@ from jhgnn.nn.feature_projection import Rows, dense_rows
 from jhgnn.nn.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.reduction import Partial, Reduce, alone
+from jhgnn.nn.reuse import with_reused
 from jhgnn.nn.sparse_dropout import drop_features
 from jhgnn.nn.stage import stage
 
@@ -100,11 +101,6 @@ class Model(nnx.Module):
         rows = self._run(len(self.layers), inputs, step_seed, reduce)
         return {node_type: dense_rows(rows[node_type]) for node_type in self.targets if node_type in rows}
 
-    def first_rows(self, inputs: ModelInputs, step_seed: jax.Array | None = None) -> dict[str, jax.Array]:
-        """The first layer's rows of each type that it makes, `[rows, hidden]`; the arguments are those of `encode`."""
-        made = self._run(1, inputs, step_seed, alone)
-        return {node_type: dense_rows(rows) for node_type, rows in made.items()}
-
     def partial_sums(
         self, inputs: ModelInputs, step_seed: jax.Array | None = None, known: Sequence[Any] = ()
     ) -> Partial:
@@ -142,8 +138,10 @@ class Model(nnx.Module):
     def _layer(
         self, index: int, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None, reduce: Reduce
     ) -> dict[str, jax.Array]:
-        made = self.layers[index](self._dropped(rows, index, block, step_seed), block, step_seed, reduce)
-        return {name: block.reused[name].into(x) if name in block.reused else x for name, x in made.items()}
+        dropped = self._dropped(rows, index, block, step_seed)
+        return self.layers[index](
+            dropped, block, step_seed, with_reused(block.reused, reduce) if block.reused else reduce
+        )
 
     def _dropped(
         self, rows: Mapping[str, Rows], index: int, block: Block, step_seed: jax.Array | None

@@ -1,15 +1,21 @@
 """Rows of the first layer that were made before a step, which a mini-batch takes in the place of its own; their age.
 
-Source: Ai et al., NeutronOrch (PVLDB 17(8)), whose results of hot vertices are these rows. Its public code leaves them
-out of the gradient. Here, where rows are due in turn, each vertex is computed in one of the batches of a super-batch,
-and its gradient there counts as often as there are batches.
+A row is the layer's sum over a vertex's neighbours and relations. What follows the sum (the vertex's own part, bias,
+norm and activation) needs no neighbour, so the step computes it with its own weights, and its gradient is whole.
+
+Source: Ai et al., NeutronOrch (PVLDB 17(8)), whose results of hot vertices, before the activation, are these rows. Its
+public code leaves them out of the gradient. Here, where rows are due in turn, each vertex is computed in one of the
+batches of a super-batch, and its gradient there counts as often as there are batches.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from jhgnn.nn.reduction import Partial, Reduce
 
 Array = Any
 UNMADE = -(2**30)
@@ -21,7 +27,7 @@ NOT_REUSED = -(2**31)
 
 @dataclasses.dataclass(frozen=True)
 class ReusedRows:
-    """What one layer takes over of a type's rows, by the rows that it makes.
+    """What one layer takes over of a type's sums over neighbours, by the rows that it makes.
 
     Attributes:
         known: `[num_rows, hidden]`; not a number where a row is needed and too old.
@@ -47,7 +53,7 @@ class ReusedRows:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeptRows:
-    """The first layer's rows of a type's hot vertices, each with the version that it was made with. A pytree.
+    """The first layer's sums over neighbours of a type's hot vertices, each with the version of its making. A pytree.
 
     Attributes:
         slots: int32 `[num_nodes]`: where each vertex's row stands, or -1.
@@ -93,3 +99,13 @@ class KeptRows:
         where = jnp.where(slots >= 0, slots, self.rows.shape[0])
         made = self.rows.at[where].set(rows.astype(self.rows.dtype), mode="drop")
         return dataclasses.replace(self, rows=made, versions=self.versions.at[where].set(version, mode="drop"))
+
+
+def with_reused(reused: Mapping[str, ReusedRows], reduce: Reduce) -> Reduce:
+    """A reduction of a layer's sums over relations, `[num_rows, hidden]` by type, which takes known rows over."""
+
+    def reduced(partial: Partial) -> dict[str, jax.Array]:
+        sums = reduce(partial)
+        return {name: reused[name].into(own) if name in reused else own for name, own in sums.items()}
+
+    return reduced

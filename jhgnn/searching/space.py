@@ -75,6 +75,7 @@ def _dimension(text: str) -> Dimension:
     if name not in fields:
         raise InputError(f"--search {text!r}: unknown key {section}.{name}{nearest(name, fields)}")
     hint = type_of(section_class, name)
+    hint = float if hint == float | str else hint  # what is no number stays text
     if ".." in values:
         return _range(text, section, name, values, hint)
     choices = tuple(_value(each.strip(), hint) for each in values.split(","))

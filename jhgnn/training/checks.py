@@ -3,6 +3,7 @@
 import dataclasses
 
 from jhgnn.config import Config
+from jhgnn.config.share import AUTO
 from jhgnn.errors import InputError
 from jhgnn.nn.model import Model
 from jhgnn.ops.registry import check_names
@@ -106,6 +107,11 @@ def _check_hot(config: Config, model: type[Model]) -> None:
         return
     if not sampling.batch_size:
         raise InputError(f"{named} spares mini-batches some draws; set sampling.batch_size, or leave it out")
+    if sampling.hot_share == AUTO and (config.distributed.num_processes > 1 or config.distributed.coordinator):
+        raise InputError(
+            "sampling.hot_share = 'auto' is measured in one process, and several would choose differently; train there"
+            " first, and take the number from its recipe.toml"
+        )
     if sampling.hot != "exact":
         _check_reuse(config, model, named)
         return

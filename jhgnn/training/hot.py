@@ -1,8 +1,7 @@
 """Hot vertices in training: which they are, and the sampling that keeps means for them (`sampling.hot`)."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,25 +9,21 @@ from jhgnn.config import Config, SamplingConfig
 from jhgnn.distributed.placement import Placement
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
-from jhgnn.sampling.hot import HotVertices, bottom_draws, choose_hot, count_receivers, with_hot
+from jhgnn.sampling.hot import HotVertices, bottom_draws, choose_hot, with_hot
 from jhgnn.stores.hot import HotRows, neighbor_means
 from jhgnn.training.sampled_choices import Sampling
 
 COUNTED_BATCHES = 256
 """Batches of the first epoch, at most, whose receivers are counted to find the hot ones."""
 
-NumberedSeeds: TypeAlias = Iterator[tuple[Mapping[str, np.ndarray], int]]
-"""The seeds of whole batches by type, and the number of each batch."""
 
-
-def with_hot_vertices(sampling: Sampling, settings: SamplingConfig, batches: NumberedSeeds, seed: int) -> Sampling:
-    """Counts which vertices the bottom hop will meet most, and keeps their means over all fixed neighbours.
+def with_hot_vertices(sampling: Sampling, settings: SamplingConfig, visits: Mapping[str, np.ndarray]) -> Sampling:
+    """Keeps means over all fixed neighbours for the vertices that the bottom hop meets most.
 
     Args:
         sampling: without hot vertices.
         settings: the recipe's section.
-        batches: of the first epoch, of whole batches, so that the choice does not depend on the number of devices.
-        seed: of the draws.
+        visits: of `count_receivers`, in whole batches, so that the choice does not depend on the number of devices.
 
     Raises:
         InputError: no relation of the bottom hop leads from dense features, no vertex would save a draw, or the means
@@ -46,11 +41,10 @@ def with_hot_vertices(sampling: Sampling, settings: SamplingConfig, batches: Num
                 f"{named} keeps dense means, but the features of {draw.source!r} are sparse; set kernels.projection ="
                 " 'dense'"
             )
-    visits = count_receivers(sampling.sampled, sampling.plan, batches, seed, settings.threads)
-    hot = choose_hot(sampling.sampled, sampling.plan, tables, visits, settings.hot_share)
+    hot = choose_hot(sampling.sampled, sampling.plan, tables, visits, float(settings.hot_share))
     if not hot.relations:
         raise InputError(
-            f"{named} with sampling.hot_share = {settings.hot_share:g} finds no vertex that would save a draw; raise"
+            f"{named} with sampling.hot_share = {settings.hot_share} finds no vertex that would save a draw; raise"
             " the share, or use 'none'"
         )
     _check_size(hot, sampling, settings)
@@ -86,11 +80,11 @@ def _check_size(hot: HotVertices, sampling: Sampling, settings: SamplingConfig) 
     need = sum(len(each.receivers) * widths[each.relation.source] for each in hot.relations)
     if need > (limit := default_memory_limit_bytes()):
         raise InputError(
-            f"sampling.hot_share = {settings.hot_share:g} keeps {readable_bytes(need)} of means, over half of the"
+            f"sampling.hot_share = {settings.hot_share} keeps {readable_bytes(need)} of means, over half of the"
             f" available memory, {readable_bytes(limit)}; lower it"
         )
     for name, count in hot.num_nodes.items():
         if count >= 2**31:
             raise InputError(
-                f"sampling.hot_share = {settings.hot_share:g} makes {count:,} rows of {name!r}, 2**31 or more; lower it"
+                f"sampling.hot_share = {settings.hot_share} makes {count:,} rows of {name!r}, 2**31 or more; lower it"
             )

@@ -5,8 +5,10 @@ import time
 import jax
 
 from jhgnn.config import Config
+from jhgnn.config.share import AUTO
 from jhgnn.training.execution import Execution
 from jhgnn.training.graph_in_parts import GraphInParts
+from jhgnn.training.hot_share import measured
 from jhgnn.training.problem import Problem, build_graphs, read_problem
 from jhgnn.training.raf import RelationsFirst
 from jhgnn.training.sampled import Sampled
@@ -38,7 +40,10 @@ def execution_of(problem: Problem) -> Execution:
     check_aggregations(problem)
     if problem.config.sampling.batch_size:
         with jax.profiler.TraceAnnotation("SGB"):
-            return RelationsFirst(problem) if problem.config.distributed.strategy == "raf" else Sampled(problem)
+            if problem.config.distributed.strategy == "raf":
+                return RelationsFirst(problem)
+            settings = problem.config.sampling
+            return measured(problem) if settings.hot != "none" and settings.hot_share == AUTO else Sampled(problem)
     with jax.profiler.TraceAnnotation("SGB"):
         start = time.perf_counter()
         metapaths, host_graphs = build_graphs(problem)

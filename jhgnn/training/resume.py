@@ -4,7 +4,16 @@ import dataclasses
 from pathlib import Path
 
 from jhgnn.config import Config
+from jhgnn.config.share import AUTO
 from jhgnn.errors import InputError
+
+
+def with_settled(config: Config, settled: Config) -> Config:
+    """The recipe with what it leaves to a measurement as another one, measured before, has it."""
+    if config.sampling.hot_share != AUTO:
+        return config
+    sampling = dataclasses.replace(config.sampling, hot_share=settled.sampling.hot_share)
+    return dataclasses.replace(config, sampling=sampling)
 
 
 def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None:

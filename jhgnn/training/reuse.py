@@ -1,6 +1,7 @@
 """Which vertices' first-layer rows are reused (`sampling.hot = "stale"` or `"literal"`), and where they are kept."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,7 @@ from jhgnn.config import Config, SamplingConfig
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.nn.reuse import UNMADE, KeptRows
-from jhgnn.sampling.hot import count_receivers
 from jhgnn.sampling.reuse import Reuse, with_reuse
-from jhgnn.training.hot import NumberedSeeds
 from jhgnn.training.sampled_choices import Sampling
 
 REUSING = ("stale", "literal")
@@ -21,14 +20,13 @@ LAYERS = 2
 """Layers at least: the rows of a last layer are the targets', of which no two batches of an epoch share any."""
 
 
-def with_reused_rows(sampling: Sampling, settings: SamplingConfig, batches: NumberedSeeds, seed: int) -> Sampling:
-    """Counts which vertices the bottom hop will meet most, and leaves their neighbours out of the batches.
+def with_reused_rows(sampling: Sampling, settings: SamplingConfig, visits: Mapping[str, np.ndarray]) -> Sampling:
+    """Leaves the neighbours of the vertices that the bottom hop meets most out of the batches.
 
     Args:
         sampling: without hot vertices.
         settings: the recipe's section.
-        batches: of the first epoch, of whole batches, so that the choice does not depend on the number of devices.
-        seed: of the draws.
+        visits: of `count_receivers`, in whole batches, so that the choice does not depend on the number of devices.
 
     Raises:
         InputError: the model has one layer, or no vertex would save a draw.
@@ -39,18 +37,17 @@ def with_reused_rows(sampling: Sampling, settings: SamplingConfig, batches: Numb
             f"{named} reuses rows of the first layer, which is the last one here: its rows are the targets', which no"
             f" two batches share; set model.layers = {LAYERS}, or use 'none'"
         )
-    visits = count_receivers(sampling.sampled, sampling.plan, batches, seed, settings.threads)
     reuse, plan = with_reuse(
         sampling.sampled,
         sampling.plan,
         visits,
-        settings.hot_share,
+        float(settings.hot_share),
         every=settings.super_batch,
         in_turn=settings.hot == "stale",
     )
     if not reuse.ids:
         raise InputError(
-            f"{named} with sampling.hot_share = {settings.hot_share:g} finds no vertex that would save a draw; raise"
+            f"{named} with sampling.hot_share = {settings.hot_share} finds no vertex that would save a draw; raise"
             " the share, or use 'none'"
         )
     return dataclasses.replace(sampling, sampled=reuse.graphs[0], plan=plan, reuse=reuse)
@@ -66,7 +63,7 @@ def empty_rows(reuse: Reuse, sampling: Sampling, config: Config) -> dict[str, Ke
     need = 2 * reuse.num_vertices * width * dtype.itemsize
     if need > (limit := default_memory_limit_bytes()):
         raise InputError(
-            f"sampling.hot_share = {config.sampling.hot_share:g} keeps {readable_bytes(need)} of rows, over half of the"
+            f"sampling.hot_share = {config.sampling.hot_share} keeps {readable_bytes(need)} of rows, over half of the"
             f" available memory, {readable_bytes(limit)}; lower it"
         )
     found = {}

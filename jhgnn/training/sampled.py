@@ -20,6 +20,7 @@ from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
 from jhgnn.sampling.block_arrays import block_arrays
 from jhgnn.sampling.epoch import EpochBatches
+from jhgnn.sampling.hot import count_receivers
 from jhgnn.sampling.plan import SamplingPlan
 from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.device import DeviceRows
@@ -50,6 +51,7 @@ class Sampled(Execution):
         sampling: what is drawn, where, and which features are read.
         plain: the same without hot vertices, with which everything but training draws; often the same object.
         hot_s: seconds of finding hot vertices and computing their means.
+        share_chosen: how `sampling.hot_share = "auto"` was settled, in a line; empty where the recipe names a number.
         parts: where rows live, where no device holds all of them.
     """
 
@@ -71,19 +73,25 @@ class Sampled(Execution):
             self.sampling.sgb_s,
         )
         self._check_division()
-        self.hot_s = 0.0
-        if self.config.sampling.hot != "none":
+        self.hot_s, self.share_chosen = 0.0, ""
+        if self.config.sampling.hot != "none" and self.config.sampling.hot_share:
             self._find_hot()
 
-    def _find_hot(self) -> None:
-        """Finds the hot vertices among the receivers of the first epoch's batches."""
-        start, seed = time.perf_counter(), self.config.run.seed
+    @functools.cached_property
+    def visits(self) -> dict[str, np.ndarray]:
+        """In how many of the first epoch's batches, of a part of them, each vertex receives at the bottom hop."""
+        seed, plain = self.config.run.seed, self.plain
         batches = self.batches(seed)
         order = batches.order(0)
         count = min(batches.steps_per_epoch, COUNTED_BATCHES)
         seeds = ((self.seeds_of(batches.batch(order, step), seed, step), step) for step in range(count))
-        chosen = with_reused_rows if self.config.sampling.hot in REUSING else with_hot_vertices
-        self.sampling = chosen(self.plain, self.config.sampling, seeds, seed)
+        return count_receivers(plain.sampled, plain.plan, seeds, seed, self.config.sampling.threads)
+
+    def _find_hot(self) -> None:
+        """Finds the hot vertices among the receivers of the first epoch's batches."""
+        start, settings = time.perf_counter(), self.config.sampling
+        chosen = with_reused_rows if settings.hot in REUSING else with_hot_vertices
+        self.sampling = chosen(self.plain, settings, self.visits)
         if self.parts is not None and self.sampling.hot is not None:
             placement = placed_means(self.parts.placement, self.sampling.hot)
             self.parts = dataclasses.replace(self.parts, placement=placement)
@@ -184,6 +192,8 @@ class Sampled(Execution):
         if self.parts is not None:
             method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
             lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
+        if self.share_chosen:
+            lines.append(self.share_chosen)
         if self.sampling.hot is not None:
             lines.append(f"hot vertices: {self.sampling.hot.describe()}, in {self.hot_s:.1f} s")
         if self.sampling.reuse is not None:

@@ -51,7 +51,7 @@ class Resident:
         facts: what edges stand for, by draw, where programs sample and some edges are left out or weighted; else none.
         homes: of each node by type, where rows are cut over the devices; see `Placement.homes`. `features` are then
             this device's.
-        kept: the first layer's rows of hot vertices, where steps reuse them; else none.
+        kept: the first layer's sums over neighbours of hot vertices, where steps reuse them; else none.
     """
 
     task: Any

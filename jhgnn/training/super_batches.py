@@ -1,5 +1,7 @@
 """Super-batches: rows of the first layer that are computed for hot vertices beside the steps, one super-batch ahead.
 
+A row is the sum over a vertex's neighbours and relations, before its own part, bias and activation: see `KeptRows`.
+
 A super-batch is n consecutive batches. With the weights as they are before the first step of super-batch k - 1, a
 helper computes the rows of super-batch k: of the hot vertices that its batches will meet, which stateless sampling
 tells. The rows of the first two super-batches are of the weights at their beginning. So a row that a step reuses is of
@@ -180,6 +182,15 @@ class SuperBatches:
             return ""
         return f"{len(wrong)} reused rows of hot vertices are not below {bound} updates old, but {int(wrong.max())}"
 
+    def met_of(self, ids: Mapping[str, np.ndarray]) -> float:
+        """How many of some hot vertices the first super-batches of an epoch meet, on the mean."""
+        count = max(1, self._batches.steps_per_epoch // self._reuse.every)
+        found = []
+        for number in range(min(LEARNT_FROM, count)):
+            met = self._met(number)
+            found += [sum(int(np.isin(self._reuse.ids[name][own], ids[name]).sum()) for name, own in met.items())]
+        return sum(found) / len(found)
+
     # Checkpoints
 
     @property
@@ -216,17 +227,27 @@ class SuperBatches:
         """Computes the rows of a super-batch; on the helper's thread."""
         with self._work:
             started = time.perf_counter()
-            params, seed = jax.device_put((params, seed), self._device)
-            results = []
-            step = number * self._reuse.every % 2**32
-            for slots in self._pieces(self._met(number)):
-                blocks, bucket = self._sampler.sample(self._vertices(slots), self._batches.seed, step, self._buckets)
-                rows = self._programs[bucket](params, self._inputs(blocks), seed, np.int32(step))
-                results.append(Results(slots, {name: np.asarray(own) for name, own in rows.items()}))
-                self.vertices += sum(int((own >= 0).sum()) for own in slots.values())
+            results = self._computed(self._met(number), number, params, seed)
             self.busy_s += time.perf_counter() - started
             self.made += 1
             return Made(results, version)
+
+    def _computed(self, slots: Mapping[str, np.ndarray], number: int, params: Params, seed: Any) -> list[Results]:
+        """The rows in some slots, of neighbours drawn for a super-batch."""
+        params, seed = jax.device_put((params, seed), self._device)
+        step, results = number * self._reuse.every % 2**32, []
+        for piece in self._pieces(slots):
+            blocks, bucket = self._sampler.sample(self._vertices(piece), self._batches.seed, step, self._buckets)
+            rows = self._programs[bucket](params, self._inputs(blocks), seed, np.int32(step))
+            results.append(Results(piece, {name: np.asarray(own) for name, own in rows.items()}))
+            self.vertices += sum(int((own >= 0).sum()) for own in piece.values())
+        return results
+
+    def of_all(self, params: Params, number: int = 0) -> dict[str, KeptRows]:
+        """The rows of all hot vertices, of some weights and the draws of a super-batch, of version 0, on the host."""
+        slots = {name: np.arange(len(ids), dtype=np.int32) for name, ids in self._reuse.ids.items()}
+        made = Made(self._computed(slots, number, params, np.uint32(0)), 0)
+        return _with_results(self._execution.layout.resident.kept, made)
 
     def _met(self, number: int) -> dict[str, np.ndarray]:
         """The slots of the hot vertices that a super-batch will meet: type -> int32, ascending."""
@@ -267,7 +288,7 @@ class SuperBatches:
         return SampledInputs(features, blocks, self._execution.sampling.endpoints)
 
     def _rows(self, params: Params, inputs: SampledInputs, seed: jax.Array, step: jax.Array) -> dict[str, jax.Array]:
-        """Traced: the first layer's rows of the vertices that `inputs` were drawn for."""
+        """Traced: the first layer's sums over neighbours of the vertices that `inputs` were drawn for."""
         tables = DeviceRows(tables_of(params))
         met = {name: name in inputs.blocks.nodes for name in tables.node_types}
         rows = {
@@ -276,7 +297,7 @@ class SuperBatches:
         }
         model: Any = nnx.merge(self._execution.structure, with_tables(params, rows))
         dropout = dropout_seed(TrainState(step, seed, (), ()))
-        made = model.first_rows(inputs, dropout)
+        made = model.partial_sums(inputs, dropout).values
         return {name: made[name][: self.sizes[name]] for name in self._reuse.ids}
 
     # Shapes and programs

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jhgnn.nn.reuse import NOT_REUSED, UNMADE, KeptRows, ReusedRows
+from jhgnn.nn.reduction import Partial, alone
+from jhgnn.nn.reuse import NOT_REUSED, UNMADE, KeptRows, ReusedRows, with_reused
 
 IDS = np.array([4, -1, 0, 2, 1, 5], np.int32)
 
@@ -42,6 +43,14 @@ def test_values_are_those_made_or_kept_and_gradients_are_weighted():
     np.testing.assert_array_equal(found, made.at[1].set(9.0))
     gradient = jax.grad(lambda x: reused.into(x).sum())(made)
     np.testing.assert_array_equal(gradient, [[1, 1], [0, 0], [4, 4]])
+
+
+def test_the_sums_of_a_layer_are_taken_over_by_type():
+    reused = ReusedRows(jnp.full((2, 2), 9.0), jnp.array([False, True]), jnp.ones(2))
+    sums = {"paper": jnp.ones((2, 2)), "author": jnp.ones((2, 2))}
+    found = with_reused({"paper": reused}, alone)(Partial(sums, "relations", 0))
+    np.testing.assert_array_equal(found["paper"], [[1, 1], [9, 9]])
+    np.testing.assert_array_equal(found["author"], 1)
 
 
 @settings(max_examples=30, deadline=None)

@@ -17,6 +17,7 @@ from jhgnn.models import find
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import SampledInputs
 from jhgnn.sampling.epoch import Cursor
+from jhgnn.sampling.hot import count_receivers
 from jhgnn.stores.host import HostRows
 from jhgnn.tasks.class_counts import mean_loss
 from jhgnn.train import main
@@ -116,8 +117,8 @@ def test_the_gradient_is_that_of_full_neighbourhoods_for_hot_rows(sampling, mode
     with jax.enable_x64(True):
         tables = {name: np.asarray(table, np.float64) for name, table in execution.plain.features.tables.items()}
         execution.plain = dataclasses.replace(execution.plain, features=HostRows(tables))
-        seeds = iter([({"paper": SEEDS}, 5)])
-        execution.sampling = with_hot_vertices(execution.plain, config.sampling, seeds, 0)
+        visits = count_receivers(execution.plain.sampled, execution.plain.plan, [({"paper": SEEDS}, 5)], 0, 1)
+        execution.sampling = with_hot_vertices(execution.plain, config.sampling, visits)
         hot = execution.sampling.hot
         rng = np.random.default_rng(3)
         params = jax.tree.map(lambda leaf: rng.normal(0, 0.3, leaf.shape), execution.abstract_params)
