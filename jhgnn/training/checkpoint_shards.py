@@ -252,7 +252,10 @@ def _together(own: Callable[[], None] | None, what: str) -> None:
         error = raised
     failed = np.asarray([error is not None], np.int32)
     if jax.process_count() > 1:
-        failed = np.asarray(multihost_utils.process_allgather(failed)).reshape(-1)
+        try:
+            failed = np.asarray(multihost_utils.process_allgather(failed)).reshape(-1)
+        except ValueError as raised:  # what an exchange becomes on its way into NumPy whose other end has died
+            raise jax.errors.JaxRuntimeError(str(raised)) from raised
     if error is not None:
         raise error
     if failed.any():

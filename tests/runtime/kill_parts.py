@@ -95,7 +95,7 @@ def survived(out: Path, kills: int, seed: int = 0) -> list[dict[str, Any]]:
         finish(*start_all(out, copy, processes, "--training.checkpoint_every_s=300", "--resume"))
         told |= {"kill": number, "resumed_by": processes, "difference": difference(checkpoint_of(copy), expected)}
         assert told["difference"] <= EQUAL, told
-        assert figures(copy) == figures(alone)
+        np.testing.assert_allclose(figures(copy), figures(alone), atol=1e-4)
         print(json.dumps(told), flush=True)
         seen.append(told)
         shutil.rmtree(copy)
@@ -200,10 +200,10 @@ def difference(found: Checkpoint, expected: Checkpoint) -> float:
     return max(jax.tree.leaves(gaps))
 
 
-def figures(run: Path) -> list[tuple[Any, ...]]:
-    """Epoch and losses of every line of the metrics, to four digits."""
+def figures(run: Path) -> list[tuple[float, ...]]:
+    """Epoch and losses of every line of the metrics."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [(line["epoch"], *(f"{line[name]:.4f}" for name in ("step_loss", "val_loss"))) for line in lines]
+    return [tuple(line[name] for name in ("epoch", "step_loss", "val_loss")) for line in lines]
 
 
 if __name__ == "__main__":
