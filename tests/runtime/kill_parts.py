@@ -47,7 +47,7 @@ RECIPE = [
     "--training.epochs=6",
     "--run.tensorboard=false",
     "--distributed.devices=1",
-    "--distributed.heartbeat_timeout_s=10",
+    "--distributed.heartbeat_timeout_s=30",
 ]
 EVERY_BATCH = "--training.checkpoint_every_s=0.001"
 """For some seconds of training; a save takes longer than a batch."""
@@ -116,8 +116,8 @@ def killed(out: Path, run: Path, rng: random.Random) -> dict[str, Any]:
         last = newest(run)
         running[victim].send_signal(signal.SIGKILL)
         at = time.monotonic()
-        ended = running[victim].wait(timeout=60) != -signal.SIGKILL
-        errors = [each.communicate(timeout=60)[1] for each in running]
+        ended = running[victim].wait(timeout=150) != -signal.SIGKILL
+        errors = [each.communicate(timeout=150)[1] for each in running]
     finally:
         for each in running:
             each.kill()
