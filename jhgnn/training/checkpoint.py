@@ -1,4 +1,7 @@
-"""Checkpoints: the last state, the best parameters and the loop's progress in one Orbax folder, complete or absent."""
+"""Checkpoints: the last state, the best parameters and the loop's progress in one folder, complete or absent.
+
+Orbax writes a whole state; one that is cut over devices is written in shards (`jhgnn.training.checkpoint_shards`).
+"""
 
 import contextlib
 import dataclasses
@@ -6,7 +9,6 @@ import errno
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +21,20 @@ from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime.files import sync_folder, write_json
 from jhgnn.runtime.quiet_threads import quiet_threads
 from jhgnn.runtime.storage_cause import cause
+from jhgnn.training.checkpoint_shards import (
+    is_sharded,
+    read_manifest,
+    read_shards,
+    shards_problem,
+    write_shards,
+)
+from jhgnn.training.file_digests import DIGESTS, digests
+from jhgnn.training.parts import Parts
 from jhgnn.training.state import Params, TrainState
 
 ocp = orbax.checkpoint.v1
 
 _PREFIX = "epoch-"
-_DIGESTS = "digests.json"
 _TEMPORARY = "orbax-checkpoint-tmp"
 
 
@@ -82,15 +92,19 @@ class CheckpointStore:
         """Complete checkpoints, oldest first."""
         if not self.folder.is_dir():
             return []
-        return sorted(path for path in self.folder.iterdir() if _is_checkpoint(path) and (path / _DIGESTS).exists())
+        return sorted(path for path in self.folder.iterdir() if _is_checkpoint(path) and (path / DIGESTS).exists())
 
     def exists(self) -> bool:
         """Whether there is anything to resume from."""
         return bool(self._complete())
 
-    def save(self, state: TrainState, best_params: Params, progress: Progress) -> None:
-        """Writes a checkpoint, then deletes all older ones but the last. Several processes all call it, with NumPy
-        arrays.
+    def save(self, state: TrainState, best_params: Params, progress: Progress, *, parts: Parts | None = None) -> None:
+        """Writes a checkpoint, then deletes all older ones but the last. Several processes all call it.
+
+        Args:
+            state, best_params: NumPy arrays where there are several processes; with `parts` as they are on the devices.
+            progress: of the loop.
+            parts: where the rows of tables live, if no process has all of them: each then writes its own.
 
         Raises:
             StorageError: it cannot be written; the one before it is left.
@@ -100,14 +114,17 @@ class CheckpointStore:
         tree = {"state": _named(state), "best_params": best_params}
         # JSON has no infinity, which is the best value before the first evaluation.
         recorded = dataclasses.asdict(progress) | {"best_value": repr(progress.best_value)}
-        metadata = {"progress": recorded, "shapes": _shapes(tree), "specs": _specs(tree)}
+        about = {"progress": recorded, "specs": _specs(tree)}
         try:
-            with quiet_threads("absl"):
-                ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
-            if jax.process_index() == 0:
-                digests = _digests(path, sync=True)
-                sync_folder(self.folder)
-                write_json(path / _DIGESTS, digests)
+            if parts is not None:
+                cut = {"state": state, "best_params": best_params}
+                write_shards(path, cut, parts, about, lambda found: self._complete_with(path, found))
+            else:
+                with quiet_threads("absl"):
+                    metadata = about | {"shapes": _shapes(tree)}
+                    ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
+                if jax.process_index() == 0:
+                    self._complete_with(path, digests(path, sync=True))
         except Exception as error:  # of Orbax's threads and of TensorStore: OSError, ValueError and others
             reason = cause(error)
             if reason is None:
@@ -118,6 +135,11 @@ class CheckpointStore:
         if jax.process_index() == 0:
             self._discard_but({path, self._before})
         self._before, self._sound = path, None
+
+    def _complete_with(self, path: Path, found: dict[str, list[int]]) -> None:
+        """Everything that the digests are of is on the disk."""
+        sync_folder(self.folder)
+        write_json(path / DIGESTS, found)
 
     def _discard_but(self, kept: set[Path | None]) -> None:
         """Older checkpoints go, damaged ones, and what kills left half-written; what cannot be deleted stays."""
@@ -141,8 +163,11 @@ class CheckpointStore:
         metadata = _metadata(self._newest())["progress"]
         return Progress(**metadata | {"best_value": float(metadata["best_value"])})
 
-    def load(self, like: TrainState) -> Checkpoint:
+    def load(self, like: TrainState, *, parts: Parts | None = None) -> Checkpoint:
         """The newest sound checkpoint, with the shapes and dtypes of `like`.
+
+        With `parts` its tables are cut: the rows of this process's places, `[places, rows, ...]`. Of a checkpoint in
+        shards no others are read.
 
         Raises:
             InputError: there is none, or it does not fit.
@@ -150,19 +175,23 @@ class CheckpointStore:
         path, progress = self._newest(), self.progress()
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)
         tree = {"state": _named(abstract), "best_params": abstract.params}
-        restored = _restore(path, tree)
+        restored = _restore(path, tree, parts)
         self._before = path
-        return Checkpoint(TrainState(**restored["state"]), restored["best_params"], progress)
+        state, best_params = TrainState(**restored["state"]), restored["best_params"]
+        if parts is not None and not is_sharded(path):
+            state, best_params = parts.cut(state), parts.cut(best_params)
+        return Checkpoint(state, best_params, progress)
 
-    def begin(self, state: TrainState, recipe: str, *, resume: bool) -> Checkpoint:
-        """Where a run starts: with `resume` the newest checkpoint, under `recipe` from now on; else `state` itself.
+    def begin(self, state: TrainState, recipe: str, *, resume: bool, parts: Parts | None = None) -> Checkpoint:
+        """Where a run starts: with `resume` the newest checkpoint, under `recipe` from now on, with tables cut as
+        `load` says; else `state` itself.
 
         Raises:
             InputError: as `load`, if it resumes.
         """
         if not resume:
             return Checkpoint(state, state.params, Progress(recipe=recipe))
-        newest = self.load(state)
+        newest = self.load(state, parts=parts)
         return newest._replace(progress=dataclasses.replace(newest.progress, recipe=recipe))
 
     def load_best_params(self, like: Params) -> Params:
@@ -210,13 +239,17 @@ def _is_checkpoint(path: Path) -> bool:
     return path.name.startswith(_PREFIX) and len(numbers) <= 2 and all(number.isdigit() for number in numbers)
 
 
-def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
+def _restore(path: Path, tree: dict[str, Any], parts: Parts | None = None) -> dict[str, Any]:
     expected, found = _shapes(tree), _metadata(path)["shapes"]
     for name, shape in expected.items():
         if found.get(name) != shape:
             raise InputError(
                 f"checkpoint {path}: of another model: {name} is {found.get(name)} there, but {shape} here"
             )
+    if is_sharded(path):
+        with _reading(path):
+            read = read_shards(path, tree, parts)
+        return read if parts is not None or jax.process_count() > 1 else jax.device_put(read, jax.devices()[0])
     if jax.process_count() > 1:
         abstract = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), tree)
     else:
@@ -228,6 +261,8 @@ def _restore(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
 
 def _metadata(path: Path) -> Any:
     with _reading(path):
+        if is_sharded(path):
+            return read_manifest(path)
         found = ocp.checkpointables_metadata(path).custom_metadata
         if not isinstance(found, dict) or not {"progress", "shapes"} <= found.keys():
             # Its digests fit, so it was there; Orbax takes a file that it cannot read for one that holds nothing.
@@ -268,28 +303,6 @@ def _specs(tree: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _digests(path: Path, *, sync: bool = False) -> dict[str, list[int]]:
-    """Size and CRC-32 of every file of a checkpoint but the list of them; with `sync`, once they are on the disk."""
-    inside = sorted(path.rglob("*"))
-    files = [file for file in inside if file.is_file() and file.name != _DIGESTS]
-    found = {str(file.relative_to(path)): [file.stat().st_size, _crc32(file, sync=sync)] for file in files}
-    if sync:
-        for folder in (path, *(each for each in inside if each.is_dir())):
-            sync_folder(folder)
-    return found
-
-
-def _crc32(file: Path, *, sync: bool) -> int:
-    """Read piece by piece: a table of embeddings is as large as memory allows."""
-    value = 0
-    with file.open("rb") as opened:
-        while piece := opened.read(2**22):
-            value = zlib.crc32(piece, value)
-        if sync:
-            os.fsync(opened.fileno())
-    return value
-
-
 def _damage(path: Path) -> str | None:
     """What is wrong with the files of a checkpoint, or nothing.
 
@@ -299,8 +312,10 @@ def _damage(path: Path) -> str | None:
         StorageError: a file is there and cannot be read now, which does not show that it is damaged.
     """
     try:
-        expected = json.loads((path / _DIGESTS).read_text())
-        found = _digests(path)
+        expected = json.loads((path / DIGESTS).read_text())
+        if is_sharded(path) and (problem := shards_problem(path)) is not None:
+            return problem
+        found = digests(path)
     except OSError as error:
         name = Path(error.filename or path).name
         if error.errno in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR):
@@ -310,9 +325,9 @@ def _damage(path: Path) -> str | None:
             " that folder away to take an older checkpoint"
         ) from error
     except ValueError:
-        return f"{_DIGESTS} cannot be read"
+        return f"{DIGESTS} cannot be read"
     if not isinstance(expected, dict):
-        return f"{_DIGESTS} holds no list of files"
+        return f"{DIGESTS} holds no list of files"
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             return f"file {name} is damaged or missing"

@@ -28,6 +28,7 @@ from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.tasks.task import Scores, Task
 from jhgnn.training.mesh import REPLICATED, DeviceMesh, Specs, local
 from jhgnn.training.optimizer import make_optimizer
+from jhgnn.training.parts import Parts
 from jhgnn.training.problem import Choice, Problem
 from jhgnn.training.programs import Compiled, compile_lowered, compile_together, lower_ahead
 from jhgnn.training.state import (
@@ -80,9 +81,11 @@ class Execution(abc.ABC):
         metapaths: that the model aggregates over, or none.
         choices: implementations, with their reasons.
         sgb_s: seconds of semantic graph build.
+        parts: where rows live, where no device holds all of them.
     """
 
     mesh: DeviceMesh
+    parts: Parts | None = None
     spec: GraphSpec
     metapaths: tuple[Metapath, ...]
     choices: tuple[Choice, ...]
@@ -327,6 +330,11 @@ class Programs(abc.ABC):
     @abc.abstractmethod
     def place(self, tree: Any) -> Any:
         """A state or parameters where the programs read them."""
+
+    def place_cut(self, tree: Any) -> Any:
+        """The same of one whose tables are cut for this process's places, as a checkpoint gives them for `parts`."""
+        assert self.execution.parts is not None
+        return self.execution.mesh.place(tree, self.execution.parts.specs(tree))
 
     def initial_state(self, seed: int) -> TrainState:
         """The state before the first step, where the programs read it."""

@@ -30,7 +30,7 @@ from jhgnn.training.diagnosis import HINT
 from jhgnn.training.execution import Batch, Execution, Programs, num_bytes
 from jhgnn.training.loaded_feed import LoadedFeed
 from jhgnn.training.mesh import DATA, REPLICATED, SHARDED, DeviceMesh, Specs
-from jhgnn.training.parts import read_parts
+from jhgnn.training.parts import Parts, read_parts
 from jhgnn.training.problem import Choice, Problem, feature_widths, relations_of
 from jhgnn.training.programs import compile_lowered
 from jhgnn.training.remat import check_supported
@@ -82,6 +82,8 @@ class GraphInParts(Execution):
         plan: this process's shares of the edges, and the rows that devices read of each other.
         inputs: the same with features, an axis over this process's devices in front.
     """
+
+    parts: Parts
 
     def __init__(
         self,

@@ -132,7 +132,10 @@ class _Run:
         self.steps_per_epoch = self.execution.steps_per_epoch
         self.store = CheckpointStore(folder / "checkpoints")
         # Order on resume matters: state, then progress, then the metrics after it are dropped.
-        state, best_params, self.progress = self.store.begin(self.execution.saved_state, recipe, resume=resume)
+        parts = self.execution.parts
+        state, best_params, self.progress = self.store.begin(
+            self.execution.saved_state, recipe, resume=resume, parts=parts
+        )
         if resume:
             batches = f", batch {self.progress.step}" if self.progress.step else ""
             say(f"resumed after epoch {self.progress.epoch}{batches} from {folder}")
@@ -140,8 +143,9 @@ class _Run:
                 say(self.store.fallback)
         # As the programs read them, so that rows that are cut over devices are so in the best parameters as well;
         # copied, since the state is donated to the next step.
-        self.state: TrainState = programs.place(state) if resume else programs.initial_state(seed)
-        self.best_params: Params = _copy(programs.place(best_params) if resume else self.state.params)
+        place = programs.place if parts is None else programs.place_cut
+        self.state: TrainState = place(state) if resume else programs.initial_state(seed)
+        self.best_params: Params = _copy(place(best_params) if resume else self.state.params)
         del state, best_params
         self.metrics: Metrics | None = None
         if self.execution.mesh.leads:
@@ -294,10 +298,12 @@ class _Run:
         if self.metrics is not None:
             self.metrics.check()
             self.metrics.flush()
-        state, best_params = self.programs.whole(self.state), self.programs.whole(self.best_params)
-        if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
-            state, best_params = jax.tree.map(np.asarray, (state, best_params))
-        self.store.save(state, best_params, self.progress)
+        state, best_params, parts = self.state, self.best_params, self.execution.parts
+        if parts is None:
+            state, best_params = self.programs.whole(state), self.programs.whole(best_params)
+            if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
+                state, best_params = jax.tree.map(np.asarray, (state, best_params))
+        self.store.save(state, best_params, self.progress, parts=parts)
         self.saved = at
 
     def _figures(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Training on parts: rows of features and embeddings, with their optimizer state, are cut over the axis `data`.
 
-On the host, in checkpoints and for whoever predicts, a state is whole and in the order of ids, so a run goes on with
-any other parts, or none.
+For whoever predicts a state is whole and in the order of ids. Checkpoints have a shard a place, whose rows are found by
+id (`jhgnn.training.checkpoint_shards`), so a run goes on with any other parts, or none.
 """
 
 import dataclasses
