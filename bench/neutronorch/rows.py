@@ -7,6 +7,7 @@ import numpy as np
 
 from bench.heta import input_rows
 from bench.neutronorch.problems import sampled
+from jhgnn.sampling.temporal import TemporalSampler
 from jhgnn.training.execution import num_bytes
 from jhgnn.training.problem import Problem
 
@@ -18,6 +19,7 @@ def count(problem: Problem, shares: list[float], steps: int) -> list[dict[str, A
         execution = sampled(problem, share)
         sampling, batches, seed = execution.sampling, execution.batches(0), execution.config.run.seed
         order, layout = batches.order(0), execution.layout
+        assert not isinstance(layout.sampler, TemporalSampler)
         tables = {name: table for name, table in sampling.features.tables.items() if isinstance(table, np.ndarray)}
         rows = []
         for step in range(min(steps, batches.steps_per_epoch)):

@@ -85,6 +85,11 @@ class TaskConfig:
         False,
         "keep the batch's own edges and their reverses out of message passing; over the whole graph for R-GCN alone",
     )
+    until_training: bool = _option(
+        False,
+        "for links that are split by time: messages pass over edges and nodes until the last training link alone, in"
+        " training and in evaluation",
+    )
     loss: Literal["softmax", "binary"] = _option(
         "softmax", "softmax: cross entropy of the true head and tail among negatives; binary: logistic loss of each"
     )
@@ -256,6 +261,11 @@ class SamplingConfig:
         " neighbours, so that no metapath graph is built; 0: draw from built metapath graphs",
         minimum=0,
         maximum=1024,
+    )
+    temporal: Literal["none", "until", "before"] = _option(
+        "none",
+        "for graphs with timestamps: a seed's neighbourhood has no edge and no node later than the seed's own time"
+        " (until), or only earlier ones (before); none: times are not looked at",
     )
     side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
     features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")

@@ -71,7 +71,8 @@ class Predictor:
             new_nodes: the rule for new nodes of types without features; see `learnt_rows`.
 
         Raises:
-            InputError: the task is no node classification, the rule is unknown, or as `aligned`.
+            InputError: the task is no node classification, the rule is unknown or does not go with
+                `sampling.temporal`, or as `aligned`.
         """
         if config.task.name != "node_classification":
             raise InputError(
@@ -80,6 +81,11 @@ class Predictor:
             )
         if new_nodes not in get_args(NewNodes):
             raise InputError(f"new_nodes is {new_nodes!r}; need one of {', '.join(get_args(NewNodes))}")
+        if config.sampling.temporal != "none" and new_nodes == "mean":
+            raise InputError(
+                "new_nodes = 'mean' takes neighbours of all times, and sampling.temporal ="
+                f" {config.sampling.temporal!r} those of each node's own; use 'refuse'"
+            )
         config = with_bases(config, sum(trained.num_nodes.values()))
         self._config, self._model, self._trained, self._load = config, model, trained, load
         reads_edges = config.model.edge_features
@@ -135,7 +141,8 @@ class Predictor:
     @property
     def reads_fields(self) -> bool:
         """Whether some nodes are predicted from their receptive field alone."""
-        return takes_fields(self._model) and not self._config.model.edge_features
+        timeless = self._config.sampling.temporal == "none"
+        return takes_fields(self._model) and timeless and not self._config.model.edge_features
 
     def prepare(self) -> None:
         """Reads and computes now what every later question needs."""
@@ -230,8 +237,13 @@ class Predictor:
         Where its fusion depends on all targets, as that of HAN, their sums are computed once, over the whole graph.
 
         Raises:
-            InputError: the model erases types.
+            InputError: the model erases types, or sees the neighbours of each node's own time.
         """
+        if self._config.sampling.temporal != "none":
+            raise InputError(
+                f"sampling.temporal = {self._config.sampling.temporal!r}: each node sees the neighbours of its own"
+                " time, which a receptive field does not tell apart; use predict, which neither explains nor exports"
+            )
         if self._model.over == "erased":
             raise InputError(
                 f"model.name = {self._config.model.name!r} passes messages over one graph with its types erased; models"

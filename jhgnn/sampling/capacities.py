@@ -19,6 +19,7 @@ from jhgnn.sampling.plan import Capacities, SamplingPlan
 if TYPE_CHECKING:
     from jhgnn.sampling.host import HostSampler
     from jhgnn.sampling.reuse import TurnSampler
+    from jhgnn.sampling.temporal import TemporalSampler
 
 QUANTILES = (0.9, 1.0)
 SLACK = 1.05  # on the largest batch met in pre-sampling, which is not the largest of an epoch
@@ -62,7 +63,7 @@ def fixed(capacities: Capacities) -> Buckets:
 
 
 def presampled(
-    sampler: "HostSampler | TurnSampler",
+    sampler: "HostSampler | TurnSampler | TemporalSampler",
     seed: int,
     batches: Iterable[Mapping[str, np.ndarray]],
     *,
@@ -100,9 +101,19 @@ def presampled(
         rounded = -(-added.astype(np.int64) // MULTIPLE) * MULTIPLE
         rounded = np.minimum(np.maximum(rounded, np.minimum(most, MULTIPLE)), most)
         rounded[0] = most[0]
-        slots = np.cumsum(rounded, axis=0)
-        buckets.append(tuple(FrozenCounts.of(dict(zip(plan.node_types, map(int, row), strict=True))) for row in slots))
+        buckets.append(_of_room(plan, rounded))
     return Buckets(tuple(dict.fromkeys([*buckets, bound])))
+
+
+def _of_room(plan: SamplingPlan, added: np.ndarray) -> Capacities:
+    """Slots for batches whose hops add so many at most, int64 `[num_hops + 1, types]`."""
+    slots = np.cumsum(added, axis=0)
+    return tuple(FrozenCounts.of(dict(zip(plan.node_types, map(int, row), strict=True))) for row in slots)
+
+
+def tight(plan: SamplingPlan, added: np.ndarray, num_seeds: Mapping[str, int]) -> Buckets:
+    """One bucket for batches whose hops add so many slots at most; a slot at least where any may be met."""
+    return fixed(_of_room(plan, np.maximum(added, np.minimum(room(plan, plan.bound_capacities(num_seeds)), 1))))
 
 
 def padding_waste(blocks: SampledBlocks) -> dict[str, float]:

@@ -45,7 +45,7 @@ class HostSampler:
     def count(self, seeds: Mapping[str, np.ndarray], seed: int, step: int) -> np.ndarray:
         """The slots that each hop of a batch adds, int64 `[num_hops + 1, types]`: what capacities must hold."""
         with self._borrowed(1) as (native,):
-            return native.sample(seed, step, self._checked(seeds))
+            return native.sample(seed, step, self.checked(self.plan, seeds))
 
     def sample(
         self, seeds: Mapping[str, np.ndarray], seed: int, step: int, buckets: Buckets
@@ -62,7 +62,7 @@ class HostSampler:
             InputError: a seed id out of range or a missing type.
         """
         with self._borrowed(1) as (native,):
-            added = native.sample(seed, step, self._checked(seeds))
+            added = native.sample(seed, step, self.checked(self.plan, seeds))
             bucket = buckets.choose(self.plan, added)
             return self._emit([native], added[None], buckets.capacities[bucket], stacked=False), bucket
 
@@ -81,9 +81,12 @@ class HostSampler:
         without an exchange.
         """
         with self._borrowed(len(shards)) as natives:
-            most = [natives[0].sample(seed, step, self._checked(own)) for own in elsewhere]
+            most = [natives[0].sample(seed, step, self.checked(self.plan, own)) for own in elsewhere]
             added = np.stack(
-                [native.sample(seed, step, self._checked(own)) for native, own in zip(natives, shards, strict=True)]
+                [
+                    native.sample(seed, step, self.checked(self.plan, own))
+                    for native, own in zip(natives, shards, strict=True)
+                ]
             )
             bucket = buckets.choose(self.plan, np.max([*added, *most], axis=0))
             return self._emit(natives, added, buckets.capacities[bucket], stacked=True), bucket
@@ -112,16 +115,22 @@ class HostSampler:
             for native in taken:
                 self._idle.put(native)
 
-    def _checked(self, seeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    @staticmethod
+    def checked(plan: SamplingPlan, seeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Seeds of each of the plan's types, int32; none of types that have no seeds.
+
+        Raises:
+            InputError: an id is out of range, or a type is missing.
+        """
         by_type = []
-        for name in self.plan.node_types:
-            if name not in self.plan.seed_types:
+        for name in plan.node_types:
+            if name not in plan.seed_types:
                 by_type.append(np.zeros(0, np.int32))
                 continue
             if name not in seeds:
-                raise InputError(f"a batch has no seeds of type {name!r}; need {', '.join(self.plan.seed_types)}")
+                raise InputError(f"a batch has no seeds of type {name!r}; need {', '.join(plan.seed_types)}")
             ids = np.ascontiguousarray(seeds[name], np.int32)
-            count = self.plan.num_nodes[name]
+            count = plan.num_nodes[name]
             if ids.size and (ids.min() < PADDING or ids.max() >= count):
                 bad = int(ids[np.argmax((ids < PADDING) | (ids >= count))])
                 raise InputError(

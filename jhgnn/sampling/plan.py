@@ -43,12 +43,16 @@ class Draw:
 
 @dataclasses.dataclass(frozen=True)
 class SamplingPlan:
-    """The draws of every hop over the node types of a graph, starting at seeds of `seed_types`."""
+    """The draws of every hop over the node types of a graph, starting at seeds of `seed_types`.
+
+    With `temporal` other than `none` a slot holds a vertex at a time; see `jhgnn.sampling.temporal`.
+    """
 
     num_nodes: FrozenCounts
     draws: tuple[Draw, ...]
     num_hops: int
     seed_types: tuple[str, ...]
+    temporal: str = "none"
 
     @property
     def node_types(self) -> tuple[str, ...]:
@@ -58,7 +62,11 @@ class SamplingPlan:
         return [draw for draw in self.draws if draw.widths[hop] > 0]
 
     def bound_capacities(self, num_seeds: Mapping[str, int]) -> Capacities:
-        """Slots that always suffice: seeds times fan-outs, but no more than all vertices for each hop."""
+        """Slots that always suffice: seeds times fan-outs, but no more than all vertices for each hop.
+
+        With times, no more than all vertices at the time of each seed.
+        """
+        times = 1 if self.temporal == "none" else sum(num_seeds[name] for name in self.seed_types)
         slots = dict.fromkeys(self.node_types, 0) | {name: num_seeds[name] for name in self.seed_types}
         capacities = [FrozenCounts.of(slots)]
         for hop in range(self.num_hops):
@@ -66,7 +74,7 @@ class SamplingPlan:
             for draw in self.draws_at(hop):
                 added[draw.source] += slots[draw.target] * draw.widths[hop]
             for name, count in added.items():
-                slots[name] += min(count, self.num_nodes[name])
+                slots[name] += min(count, self.num_nodes[name] * times)
             capacities.append(FrozenCounts.of(slots))
         return tuple(capacities)
 

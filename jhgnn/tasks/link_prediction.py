@@ -15,6 +15,7 @@ from jhgnn.config import ModelConfig, TaskConfig
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.link_split import link_split, message_graph
 from jhgnn.graph.link_triples import LinkTriples
+from jhgnn.graph.visible import end_of_training, until
 from jhgnn.nn.inputs import GraphSpec, ModelInputs
 from jhgnn.nn.model import Model
 from jhgnn.nn.stage import stage
@@ -80,7 +81,7 @@ class LinkPrediction(Task):
             reverse_relations: whether to add reverse relations to what messages pass over.
 
         Raises:
-            InputError: the split cannot be made.
+            InputError: the split cannot be made, or is not one by time where `until_training` needs one.
         """
         self.config, self.whole = config, graph
         self._evaluation_seed = (seed + EVALUATION_SALT) % 2**32
@@ -89,6 +90,8 @@ class LinkPrediction(Task):
         )
         self.facts = KnownFacts.of(graph, self.links)
         messages = message_graph(graph, self.links)
+        if config.until_training:
+            messages = until(messages, end_of_training(graph, self.links)).without_empty()
         self.graph = messages.with_reverse_relations() if reverse_relations else messages
         self.ends = by_ends(self.links.relations)
 

@@ -23,6 +23,7 @@ def check(config: Config, model: type[Model]) -> None:
     model.settled(config.model)
     _check_task(config, model)
     _check_sampling(config, model)
+    _check_temporal(config, model)
     _check_hot(config, model)
     _check_strategy(config, model)
     _check_rows(config, model)
@@ -97,6 +98,44 @@ def _check_sampling(config: Config, model: type[Model]) -> None:
             "sampling.evaluation = 'layerwise' reads whole metapath graphs, which"
             f" sampling.walks = {sampling.walks} does without: use 'sampled'"
         )
+
+
+def _check_temporal(config: Config, model: type[Model]) -> None:
+    """What does not keep each seed's neighbourhood to the seed's own time."""
+    sampling, distributed = config.sampling, config.distributed
+    named = f"sampling.temporal = {sampling.temporal!r}"
+    if sampling.temporal == "none":
+        return
+    if not sampling.batch_size:
+        raise InputError(
+            f"{named} gives each seed the neighbours of its own time, and a full batch gives all the same; set"
+            " sampling.batch_size"
+        )
+    if config.task.name == "link_prediction":
+        raise InputError(f"{named} is for nodes; for links use task.until_training, which cuts the graph at one time")
+    if model.over == "erased":
+        raise InputError(f"{named} goes by times of relations, and {config.model.name!r} erases types: use 'none'")
+    if model.over == "metapaths" and not sampling.walks:
+        raise InputError(
+            f"{named}: metapath graphs that are built hold no times of their edges; walk the metapaths with"
+            " sampling.walks"
+        )
+    if sampling.side == "device":
+        raise InputError(f"{named} samples on the host; leave sampling.side out")
+    if sampling.evaluation == "layerwise":
+        raise InputError(
+            f"{named}: sampling.evaluation = 'layerwise' gives each node one row, whoever asks and when; use 'sampled',"
+            " with sampling.fan_out = 'all' for all neighbours"
+        )
+    if sampling.hot != "none":
+        raise InputError(f"{named}: sampling.hot = {sampling.hot!r} keeps one row for all times; use 'none'")
+    if sampling.cache:
+        raise InputError(f"{named} does not go with sampling.cache = {sampling.cache}; leave one of them out")
+    for key, default in (("strategy", "data"), ("parts", ""), ("method", "")):
+        if getattr(distributed, key) != default:
+            raise InputError(
+                f"{named} does not go with distributed.{key} = {getattr(distributed, key)!r}; leave one of them out"
+            )
 
 
 def _check_hot(config: Config, model: type[Model]) -> None:

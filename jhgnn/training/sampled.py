@@ -304,6 +304,7 @@ class Sampled(Execution):
             num_devices=self.mesh.size if num_devices is None else num_devices,
             ring=self.config.distributed.strategy == "leapgnn",
             table_rows=self.sampling.table_rows,
+            repeats=self.plan.temporal != "none",  # a vertex stands once for each time
         )
 
     def evaluation_program(self, bucket: int = 0) -> EvaluationProgram:
@@ -416,8 +417,10 @@ class Sampled(Execution):
         return found
 
     def rows(self, params: Params, seed: int) -> Mapping[str, np.ndarray]:
-        """See `Execution`: over all neighbours, a layer at a time; where metapaths are walked, over drawn ones."""
-        if self.config.sampling.walks:
+        """See `Execution`: over all neighbours, a layer at a time; over drawn ones where metapaths are walked, or where
+        each node sees those of its own time.
+        """
+        if self.config.sampling.walks or self.plan.temporal != "none":
             return rows_of_samples(self, self.plain, self.features_of, params, seed)
         return layerwise_rows(self, self.plain, params)
 

@@ -34,6 +34,7 @@ from jhgnn.sampling.hot import HotVertices
 from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.reuse import Reuse
 from jhgnn.sampling.side import Side, choose_side
+from jhgnn.sampling.temporal import check_seed_times
 from jhgnn.stores.host import HostRows, HostTable
 from jhgnn.tasks.link_edges import ShownLinks, shown_links
 from jhgnn.tasks.link_prediction import LinkPrediction
@@ -149,6 +150,9 @@ def plan_sampling(problem: Problem) -> Sampling:
     built: Any = nnx.eval_shape(lambda: model(config.model, spec, rngs=nnx.Rngs(0)))
     num_layers = len(built.layers)
     plan = _make_plan(problem, sampled, metapaths, num_layers)
+    if config.sampling.temporal != "none":
+        check_seed_times(graph, plan.seed_types)
+        plan = dataclasses.replace(plan, temporal=config.sampling.temporal)
     tables, choices = {}, []
     for node_type in built.embeddings.widths:
         if node_type in graph.features:
@@ -391,6 +395,8 @@ def _memory_bytes() -> int | None:
 
 
 def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tuple[Side, str]:
+    if plan.temporal != "none":
+        return "host", "sampling.temporal"
     if config.sampling.side == "auto":
         if config.sampling.features == "host" or config.sampling.cache:
             return "host", "features are gathered on the host"

@@ -18,6 +18,7 @@ from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import Loader
 from jhgnn.sampling.reuse import TurnSampler
+from jhgnn.sampling.temporal import TemporalSampler
 from jhgnn.training.execution import Batch
 from jhgnn.training.loaded_feed import LoadedFeed, prefetch_of
 from jhgnn.training.mesh import SHARDED, DeviceMesh
@@ -41,7 +42,7 @@ class BatchSource:
     mesh: DeviceMesh
     sampling: Sampling
     settings: SamplingConfig
-    sampler: HostSampler | TurnSampler
+    sampler: HostSampler | TurnSampler | TemporalSampler
     buckets: Buckets
     shares: Shares
     seeds_of: Callable[[np.ndarray, int, int], Mapping[str, np.ndarray]]

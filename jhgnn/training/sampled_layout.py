@@ -12,6 +12,7 @@ from jhgnn.sampling.capacities import Buckets, presampled
 from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.reuse import TurnSampler
+from jhgnn.sampling.temporal import TemporalSampler, host_sampler
 from jhgnn.stores.device import DeviceRows
 from jhgnn.training.parts import Parts
 from jhgnn.training.reuse import empty_rows
@@ -39,7 +40,7 @@ class Layout:
         variants: one for each program; those of a bucket stand together, and the last of all holds any batch.
     """
 
-    sampler: HostSampler | TurnSampler
+    sampler: HostSampler | TurnSampler | TemporalSampler
     buckets: Buckets
     resident: Resident
     variants: tuple[Variant, ...]
@@ -55,7 +56,9 @@ class Layout:
 def learn_layout(execution: "Sampled") -> Layout:
     """Samples shares of the first batches, and lays out the arrays to place."""
     sampling, config, parts = execution.sampling, execution.config, execution.parts
-    sampler: HostSampler | TurnSampler = HostSampler(sampling.sampled, sampling.plan, config.sampling.threads)
+    sampler: HostSampler | TurnSampler | TemporalSampler = host_sampler(
+        sampling.sampled, sampling.plan, config.sampling.threads
+    )
     if sampling.reuse is not None:
         sampler = TurnSampler(sampling.reuse.graphs, sampling.plan, config.sampling.threads)
     buckets = presampled(sampler, config.run.seed, presampled_seeds(execution), quantiles=(1.0,))

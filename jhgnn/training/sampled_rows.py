@@ -1,4 +1,6 @@
-"""Rows of all nodes from sampled neighbours, where metapaths are walked and have no graphs to read whole."""
+"""Rows of all nodes from sampled neighbours: where metapaths are walked and have no graphs to read whole, or where each
+node sees the neighbours of its own time.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,8 +13,8 @@ from jhgnn.graph.sampled import PADDING, NeighborTable, SampledBlocks
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.inputs import SampledInputs
 from jhgnn.ops.registry import OPS
-from jhgnn.sampling.capacities import fixed
-from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.capacities import fixed, tight
+from jhgnn.sampling.temporal import host_sampler
 from jhgnn.stores.device import DeviceRows
 from jhgnn.training.execution import Execution
 from jhgnn.training.sampled_choices import Sampling
@@ -30,8 +32,14 @@ def rows_of_samples(
     (target,) = execution.task.targets
     count = execution.spec.num_nodes[target]
     size = min(execution.config.sampling.batch_size, count)
-    sampler = HostSampler(sampling.sampled, sampling.plan, execution.config.sampling.threads)
-    buckets = fixed(sampling.plan.bound_capacities({target: size}))
+    ids = np.full(-(-count // size) * size, PADDING, np.int32)
+    ids[:count] = np.arange(count)
+    sampler = host_sampler(sampling.sampled, sampling.plan, execution.config.sampling.threads)
+    if sampling.plan.temporal == "none":
+        buckets = fixed(sampling.plan.bound_capacities({target: size}))
+    else:  # the bound is far above what batches need, since a vertex may stand once for each seed
+        added = [sampler.count({target: own}, seed, step) for step, own in enumerate(ids.reshape(-1, size))]
+        buckets = tight(sampling.plan, np.max(added, axis=0), {target: size})
 
     # Blocks as the sampler gives them, without the views that a step's kernels may read.
     plain = OPS[execution.model.aggregation].choose(NeighborTable, views=())[0]
@@ -44,8 +52,6 @@ def rows_of_samples(
         model: Any = nnx.merge(structure, with_tables(params, rows))
         return execution.task.represent(model, inputs, model.encode(inputs))[target]
 
-    ids = np.full(-(-count // size) * size, PADDING, np.int32)
-    ids[:count] = np.arange(count)
     made = []
     for step, own in enumerate(ids.reshape(-1, size)):
         blocks, _ = sampler.sample({target: own}, seed, step, buckets)

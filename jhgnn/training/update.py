@@ -142,6 +142,7 @@ class UpdateProgram:
         ring: a share comes in parts, over which models move from device to device.
         axes: of the mesh, over which gradients are summed.
         table_rows: implementation that reads and writes the rows of embedding tables.
+        repeats: whether a batch may read a row of a table at several places, whatever the task.
     """
 
     structure: nnx.GraphDef
@@ -155,6 +156,7 @@ class UpdateProgram:
     ring: bool = False
     axes: str | tuple[str, ...] = DATA
     table_rows: str = "xla"
+    repeats: bool = False
 
     def __call__(self, state: TrainState, resident: Any, batch: Any, votes: Any) -> tuple[TrainState, UpdateReport]:
         """One update; mapped over devices, each with its share of the batch, all of them make the same state."""
@@ -197,7 +199,7 @@ class UpdateProgram:
         """The touched rows of tables of these sizes, each once, with the gradients of all devices and parts summed."""
         if self.num_devices > 1 and rows:
             return merge_devices(rows, sizes, self.axes, after=after)
-        if self.training.micro_batches > 1 or self.task.repeats:
+        if self.training.micro_batches > 1 or self.task.repeats or self.repeats:
             return {name: sum_repeated(part, sizes[name]) for name, part in rows.items()}
         return rows
 
