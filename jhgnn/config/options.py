@@ -269,10 +269,15 @@ class SamplingConfig:
     )
     side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
     features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")
+    tables: Literal["device", "mapped"] = _option(
+        "device",
+        "where embedding tables and their optimizer's moments live; mapped: in a file of the run's folder, of which"
+        " batches read and write the rows that they need",
+    )
     cache: int = _option(
         0,
-        "bytes of host memory, or text such as 2GiB, for the feature rows read most, where features are on the host and"
-        " stay in files (a graph that save_graph wrote); 0: none",
+        "bytes, or text such as 2GiB, for the rows read most: of features on the host that stay in files (a graph that"
+        " save_graph wrote), kept in its memory, and of mapped tables with their moments, kept on the device; 0: none",
         canonical=to_bytes,
     )
     cache_steps: int = _option(
@@ -381,6 +386,7 @@ class Config:
         self._check_parts()
         self._check_processes()
         self._check_cache()
+        self._check_tables()
 
     def _check_model(self) -> None:
         model = self.model
@@ -474,6 +480,32 @@ class Config:
                 raise InputError(
                     f"sampling.cache = {sampling.cache} keeps rows for the host to gather, but sampling.{key} ="
                     " 'device'; change one of them"
+                )
+
+    def _check_tables(self) -> None:
+        sampling, distributed, training = self.sampling, self.distributed, self.training
+        if sampling.tables == "device":
+            return
+        named = "sampling.tables = 'mapped'"
+        if not sampling.batch_size:
+            raise InputError(f"{named} keeps the rows of mini-batches, but sampling.batch_size is 0; set it")
+        given = {  # whether it is set
+            "sampling.side": sampling.side == "device",
+            "sampling.hot": sampling.hot != "none",
+            "training.micro_batches": training.micro_batches > 1,
+            "training.memory_budget": bool(training.memory_budget),
+            "distributed.strategy": distributed.strategy != "data",
+            "distributed.parts": bool(distributed.parts),
+            "distributed.method": bool(distributed.method),
+            "distributed.num_processes": distributed.num_processes > 1,
+        }
+        for key, is_set in given.items():
+            if is_set:
+                section, field = key.split(".")
+                value = getattr(getattr(self, section), field)
+                raise InputError(
+                    f"{named} with {key} = {value!r}: its rows are staged by the host for one device, a whole batch at"
+                    " a time; leave one of them out"
                 )
 
     def _check_processes(self) -> None:

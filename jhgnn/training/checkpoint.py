@@ -21,6 +21,7 @@ from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime.files import sync_folder, write_json
 from jhgnn.runtime.quiet_threads import quiet_threads
 from jhgnn.runtime.storage_cause import cause
+from jhgnn.training import mapped_leaves
 from jhgnn.training.checkpoint_shards import (
     is_sharded,
     read_manifest,
@@ -121,9 +122,11 @@ class CheckpointStore:
                 write_shards(path, cut, parts, about, lambda found: self._complete_with(path, found))
             else:
                 with quiet_threads("absl"):
-                    metadata = about | {"shapes": _shapes(tree)}
-                    ocp.save_checkpointables(path, tree, overwrite=True, custom_metadata=metadata)
+                    in_memory, in_files = mapped_leaves.apart(tree)
+                    metadata = about | {"shapes": _shapes(tree), "mapped": sorted(in_files)}
+                    ocp.save_checkpointables(path, in_memory, overwrite=True, custom_metadata=metadata)
                 if jax.process_index() == 0:
+                    mapped_leaves.write(path, in_files)
                     self._complete_with(path, digests(path, sync=True))
         except Exception as error:  # of Orbax's threads and of TensorStore: OSError, ValueError and others
             reason = cause(error)
@@ -240,7 +243,8 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _restore(path: Path, tree: dict[str, Any], parts: Parts | None = None) -> dict[str, Any]:
-    expected, found = _shapes(tree), _metadata(path)["shapes"]
+    metadata = _metadata(path)
+    expected, found, in_files = _shapes(tree), metadata["shapes"], metadata.get("mapped", [])
     for name, shape in expected.items():
         if found.get(name) != shape:
             raise InputError(
@@ -250,13 +254,14 @@ def _restore(path: Path, tree: dict[str, Any], parts: Parts | None = None) -> di
         with _reading(path):
             read = read_shards(path, tree, parts)
         return read if parts is not None or jax.process_count() > 1 else jax.device_put(read, jax.devices()[0])
+    tree = mapped_leaves.abstract(tree, in_files)
     if jax.process_count() > 1:
         abstract = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), tree)
     else:
         on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
     with _reading(path):
-        return ocp.load_checkpointables(path, abstract)
+        return mapped_leaves.joined(path, ocp.load_checkpointables(path, abstract), in_files)
 
 
 def _metadata(path: Path) -> Any:

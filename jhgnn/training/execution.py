@@ -344,6 +344,10 @@ class Programs(abc.ABC):
         """A state or parameters from the devices as this process keeps them, whole; all processes call it."""
         return as_host(tree)
 
+    def copied(self, params: Params) -> Params:
+        """Parameters to keep, which no update takes over."""
+        return jax.tree.map(lambda leaf: jnp.copy(leaf) if isinstance(leaf, jax.Array) else np.copy(leaf), params)
+
     def shown(self, params: Params) -> Params:
         """Parameters for whoever looks at them between epochs: on the devices, or whole where they are cut there."""
         return params

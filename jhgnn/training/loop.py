@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.runtime.compile_counter import compilations
@@ -145,7 +144,7 @@ class _Run:
         # copied, since the state is donated to the next step.
         place = programs.place if parts is None else programs.place_cut
         self.state: TrainState = place(state) if resume else programs.initial_state(seed)
-        self.best_params: Params = _copy(place(best_params) if resume else self.state.params)
+        self.best_params: Params = programs.copied(place(best_params) if resume else self.state.params)
         del state, best_params
         self.metrics: Metrics | None = None
         if self.execution.mesh.leads:
@@ -194,7 +193,7 @@ class _Run:
                     self._save()
                     saved_at = time.monotonic()
         if self.progress.best_epoch == 0:  # nothing was evaluated yet; what a resumed run evaluates replaces it
-            self.best_params = _copy(self.state.params)
+            self.best_params = self.programs.copied(self.state.params)
         self._save()
         return Outcome(
             self.best_params,
@@ -279,7 +278,7 @@ class _Run:
         progress = self.progress
         if value < progress.best_value or progress.best_epoch == 0 or not self.has_validation:
             self.progress = dataclasses.replace(progress, best_epoch=progress.epoch, best_value=value, waited=0)
-            self.best_params = _copy(self.state.params)
+            self.best_params = self.programs.copied(self.state.params)
         if self.metrics is not None:
             by_name = {f"{split}_{name}": x for split, named in self.latest.items() for name, x in named.items()}
             if "train_loss" not in by_name and not self.task.by_example:
@@ -310,7 +309,3 @@ class _Run:
         figures = {"steps": self._steps_done(), "step_ms": self._step_ms()}
         figures |= {"compilations_after_warm_up": self.compiled_late}
         return figures | self.execution.facts() | self.programs.figures(self.feed, self.times.total_s)
-
-
-def _copy(params: Params) -> Params:
-    return jax.tree.map(lambda leaf: jnp.copy(leaf) if isinstance(leaf, jax.Array) else np.copy(leaf), params)

@@ -42,6 +42,6 @@ MAY_CHANGE = frozenset(
     {"run.dir", "run.log_every", "run.tensorboard", "training.epochs", "training.patience"}
     | {"training.checkpoint_every_s", "sampling.side", "sampling.features", "sampling.threads"}
     | {"sampling.prefetch_threads", "sampling.prefetch_depth", "sampling.prefetch_memory_gib", "sampling.max_steps"}
-    | {"sampling.cache", "sampling.cache_steps"}
+    | {"sampling.cache", "sampling.cache_steps", "sampling.tables"}
 )
 """Settings that a resumed run may have differently without training something else."""

@@ -12,10 +12,12 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from jhgnn.config import Config
+from jhgnn.distributed.cache.rows import Admission
 from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
+from jhgnn.nn.embeddings import tables_of
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
 from jhgnn.sampling.block_arrays import block_arrays
@@ -26,9 +28,10 @@ from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.device import DeviceRows
 from jhgnn.stores.host import HostRows
 from jhgnn.training.execution import Execution, num_bytes
-from jhgnn.training.feature_cache import cached_features
+from jhgnn.training.feature_cache import admitted_rows, with_kept_rows
 from jhgnn.training.hot import COUNTED_BATCHES, placed_means, with_hot_vertices, without_hot
 from jhgnn.training.layerwise import layerwise_rows
+from jhgnn.training.mapped_tables import MappedPrograms, MappedReader, Shapes, new_records
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs
 from jhgnn.training.parts import read_parts
 from jhgnn.training.problem import Problem
@@ -101,6 +104,11 @@ class Sampled(Execution):
         batch_size, parts = self.config.sampling.batch_size, self.config.training.micro_batches
         if self.config.distributed.strategy == "owner":
             return
+        if self.mesh.size > 1 and self.config.sampling.tables == "mapped":
+            raise InputError(
+                f"sampling.tables = 'mapped' with {self.mesh.size} devices: its rows are staged for one; set"
+                " distributed.devices = 1"
+            )
         if batch_size % (self.mesh.size * parts):
             cut = f" of {parts} micro-batches" if parts > 1 else ""
             raise InputError(f"sampling.batch_size = {batch_size} does not divide over {self.mesh.size} devices{cut}")
@@ -189,6 +197,8 @@ class Sampled(Execution):
         lines = [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
         if isinstance(self.features, CachedRows):
             lines.append(f"feature cache: {self.features.describe()}")
+        if self.maps_tables:
+            lines.append(f"embedding tables: {self.mapped_shapes.describe(self.records)}")
         if self.parts is not None:
             method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
             lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
@@ -232,15 +242,47 @@ class Sampled(Execution):
     @functools.cached_property
     def features(self) -> HostRows:
         """Rows of fixed features that the host gathers, with a fast tier of those read most where the recipe asks."""
-        if not self.config.sampling.cache:
-            return self.sampling.features
+        features = self.sampling.features
+        return with_kept_rows(features, self.admission) if self.config.sampling.cache else features
+
+    @property
+    def maps_tables(self) -> bool:
+        """Whether embedding tables are in files, and there are any."""
+        return self.config.sampling.tables == "mapped" and bool(tables_of(self.abstract_params))
+
+    @functools.cached_property
+    def records(self) -> dict[str, np.ndarray]:
+        """The files of mapped tables; none where tables are on the devices."""
+        return new_records(self.config, self.abstract_state) if self.maps_tables else {}
+
+    @functools.cached_property
+    def admission(self) -> Admission:
+        """Which rows the recipe's cache keeps."""
         seed = self.config.run.seed
-        return cached_features(
+        return admitted_rows(
             self.sampling,
             self.config.sampling,
             self.batches(seed),
-            seeds_of=lambda ids, step: self.seeds_of(ids, seed, step),
+            lambda ids, step: self.seeds_of(ids, seed, step),
+            self.records,
         )
+
+    @property
+    def kept_ids(self) -> Mapping[str, np.ndarray]:
+        """By type, rows of mapped tables in the fast tier."""
+        if not self.config.sampling.cache:
+            return {}
+        return {name: ids for name, ids in self.admission.ids.items() if name in self.records}
+
+    @functools.cached_property
+    def mapped_shapes(self) -> Shapes:
+        """What programs on mapped tables are compiled for."""
+        offsets = self.sampling.offsets
+        slots = [
+            {name: own[-1].get(ERASED if offsets else name) for name in self.records}
+            for own in self.layout.buckets.capacities
+        ]
+        return Shapes({name: len(ids) for name, ids in self.kept_ids.items()}, slots)
 
     def semantic_edges(self) -> Mapping[str, int]:
         edges = self.plain.sampled.edges
@@ -261,6 +303,8 @@ class Sampled(Execution):
         """What reads a batch in a program; `bucket` is that of the layout's variants."""
         variant = self.layout.variants[bucket]
         capacities = self.layout.buckets.capacities[variant.bucket]
+        if self.maps_tables:
+            return MappedReader(self.task, self.sampling, capacities)
         if self.parts is None:
             return SampledReader(self.task, self.sampling, capacities)
         return CutReader(self.task, self.sampling, capacities, variant.requests, self.mesh.size)
@@ -285,6 +329,8 @@ class Sampled(Execution):
 
     def placed(self, tree: Any) -> Any:
         """Shapes of a state or parameters, as programs take them."""
+        if self.maps_tables:
+            return self.mapped_shapes.abstract(tree)
         return tree if self.parts is None else self.parts.abstract(tree)
 
     @property
@@ -317,6 +363,8 @@ class Sampled(Execution):
     def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
         votes = jax.ShapeDtypeStruct((len(self.mesh.local_shards), 2), jnp.float32)
         shard = self.abstract_shard(self.layout.bucket(bucket))
+        if self.maps_tables:
+            shard = dataclasses.replace(shard, places=self.mapped_shapes.abstract_places(self.layout.bucket(bucket)))
         arguments = (self.placed(self.abstract_state), self._abstract_resident, shard, votes)
         specs = (self.state_specs, self.resident_specs, SHARDED, SHARDED)
         results = REPLICATED if self.parts is None else (self.state_specs, REPLICATED)
@@ -475,7 +523,8 @@ class Sampled(Execution):
     def compile(self) -> SampledPrograms:
         check_supported(self.config.training.remat)
         evaluations = 0 if self.layerwise else self.evaluated.num_buckets
-        return SampledPrograms(self, *self.compile_all(evaluations, initial=self.parts is None))
+        programs = MappedPrograms if self.maps_tables else SampledPrograms
+        return programs(self, *self.compile_all(evaluations, initial=self.parts is None and not self.maps_tables))
 
 
 def cuts(config: Config, mesh: DeviceMesh) -> Iterator[int]:

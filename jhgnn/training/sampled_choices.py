@@ -400,6 +400,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
     if config.sampling.side == "auto":
         if config.sampling.features == "host" or config.sampling.cache:
             return "host", "features are gathered on the host"
+        if config.sampling.tables == "mapped":
+            return "host", "the host stages the rows of mapped tables"
         if config.sampling.hot in ("stale", "literal"):
             return "host", "batches of a super-batch are drawn from different graphs"
         return choose_side(sampled, plan, target_platform(), _memory_bytes())

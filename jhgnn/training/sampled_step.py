@@ -74,6 +74,7 @@ class Shard:
         draw: uint32 `[2]`, seed and step that the device sampler hashes, or that the host's did where rows are reused;
             else None.
         batch_ids: int32 `[batch]`, the whole batch's examples, whose edges are left out; None where none are.
+        places: by type, which row of a table stands for each vertex that the batch reads, where tables are mapped.
     """
 
     ids: Array
@@ -81,6 +82,7 @@ class Shard:
     features: Mapping[str, Any]
     draw: Array | None = None
     batch_ids: Array | None = None
+    places: Mapping[str, Array] = dataclasses.field(default_factory=dict)
 
 
 def seeds_by_type(requests: Sequence[Request], sampling: Sampling) -> dict[str, Array]:

@@ -4,6 +4,7 @@ import jax
 
 from jhgnn.errors import InputError
 from jhgnn.graph.memory_limit import available_memory_bytes, readable_bytes
+from jhgnn.nn.embeddings import with_tables
 from jhgnn.training.execution import Execution, num_bytes
 from jhgnn.training.problem import Problem, read_metapaths, stackable
 
@@ -44,7 +45,9 @@ def check_memory(execution: Execution) -> None:
     Raises:
         InputError: with the estimate and what there is.
     """
-    params_bytes = num_bytes(execution.abstract_params)
+    params = execution.abstract_params
+    mapped = execution.config.sampling.tables == "mapped"
+    params_bytes = num_bytes(with_tables(params, {}) if mapped else params)
     moments = 0 if execution.config.training.optimizer == "sgd" else 2
     needed = params_bytes * (2 + moments)  # the best ones are kept beside
     device = jax.local_devices()[0]

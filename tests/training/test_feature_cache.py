@@ -11,7 +11,7 @@ from jhgnn.config.recipe import override
 from jhgnn.data import load
 from jhgnn.errors import InputError
 from jhgnn.stores.host import HostRows
-from jhgnn.training.feature_cache import kept_rows
+from jhgnn.training.feature_cache import admission, with_kept_rows
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from tests.models.heterographs import academic
@@ -49,7 +49,7 @@ def test_the_rows_kept_are_those_read_most_for_their_bytes(saved):
     features = HostRows({"paper": load("jhgnn", saved, progress=False).features["paper"]})
     table = features.tables["paper"]
     visits = {"paper": np.bincount([1, 3, 5, 3, 5, 5, 7], minlength=len(table))}
-    kept = kept_rows(features, features.tables, visits, 2 * table.nbytes // len(table))
+    kept = with_kept_rows(features, admission(features.tables, {}, visits, 2 * table.nbytes // len(table)))
     kept.gather("paper", np.array([5, 3, 1, 7], np.int32))
     assert (kept.hits["paper"], kept.misses["paper"]) == (2, 2)
     assert kept.facts() == {"bytes": 2 * table.nbytes // len(table), "hit_rate": {"paper": 0.5}}

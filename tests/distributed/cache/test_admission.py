@@ -58,6 +58,29 @@ def test_no_baseline_saves_more_at_any_budget(rows):
             assert best.saved_s(rows) >= other.saved_s(rows) * (1 - 1e-12)
 
 
+@settings(max_examples=20)
+@given(
+    st.integers(0, 9999), st.sampled_from([16, 64]), st.sampled_from([1, 2, 3]), st.floats(0.1, 30), st.integers(1, 40)
+)
+def test_learnable_rows_with_their_moments_compete_with_fixed_ones(seed, hidden, parts, ratio, most):
+    """A learnable row takes its moments' bytes as well (none, those of SGD or of Adam), and its miss the way back."""
+    rng = np.random.default_rng(seed)
+
+    def visits() -> np.ndarray:
+        return np.floor(rng.pareto(1.0, most)).clip(0, 10_000)
+
+    rows = {
+        "paper": TypeRows(visits(), 128 * 4, 1e-10),
+        "author": TypeRows(visits(), parts * hidden * 4, ratio * 1e-10),
+        "field": TypeRows(visits(), parts * hidden * 4, ratio * 1e-10),
+    }
+    for budget in budgets(rows):
+        best = knapsack(rows, budget)
+        assert best.exact
+        assert best.used_bytes(rows) <= budget
+        assert all(best.saved_s(rows) >= other(rows, budget).saved_s(rows) * (1 - 1e-12) for other in BASELINES)
+
+
 @given(types(most_rows=4), st.integers(0, 60))
 def test_no_other_choice_saves_more(rows, budget):
     """All ways to keep or leave each row."""
