@@ -7,10 +7,11 @@ from pathlib import Path
 
 from jhgnn.config.command_line import OneLineParser, add_section, section_from
 from jhgnn.config.options import ExplainConfig
-from jhgnn.predict import add_data_options, node_keys, other_graph, recipe_of, write_output
+from jhgnn.predict import add_data_options, node_keys, other_graph, recipe_of
 from jhgnn.runtime import exits
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
 from jhgnn.runtime.interrupt import Leaving
+from jhgnn.runtime.output_folder import write_output
 
 
 def parser() -> OneLineParser:
@@ -50,7 +51,7 @@ def explain(options: argparse.Namespace) -> str:
     found = other_graph(config, folder, options.new_nodes) if moved else None
     predictor = Run.open(folder, config=config).predictor() if found is None else found[0]
     explained = explain_nodes(predictor, predictor.ids(keys).tolist(), settings)
-    write_output(output, files_of(explained, f"{config.model.name} on {predictor.graph.name}"))
+    write_output("--output", output, files_of(explained, f"{config.model.name} on {predictor.graph.name}"))
     for each in explained:
         first = each.relations[0].relation if each.relations else "no relation"
         print(f"{each.node}: {each.predicted} ({each.probability:.1%}), moved most by {first}")

@@ -2,23 +2,20 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.config.recipe import override
-from jhgnn.errors import InputError, StorageError
+from jhgnn.errors import InputError
 from jhgnn.runtime import exits
-from jhgnn.runtime.files import write_together
 from jhgnn.runtime.huge_pages import restart_on_huge_pages
 from jhgnn.runtime.interrupt import Leaving
-from jhgnn.runtime.storage_cause import OF_STORAGE
+from jhgnn.runtime.output_folder import write_output
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from jhgnn.inference.new_rows import NewNodes
     from jhgnn.inference.predictor import Predictor
 
@@ -70,26 +67,8 @@ def predict(
             files = predictor.files(predictor.ids(keys))
     if keys is not None:
         what = f"{len(keys):,} of {what}"
-    write_output(output, files)
+    write_output("--output", output, files)
     return f"{what}, parameters of epoch {best_epoch}: {output}"
-
-
-def write_output(output: Path, files: Mapping[str, "np.ndarray | str"]) -> None:
-    """Writes files into the folder that `--output` names.
-
-    Raises:
-        InputError: the folder cannot be written.
-        StorageError: there is no room, or its disk fails.
-    """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        write_together(output, files)
-    except OSError as error:
-        if error.errno not in OF_STORAGE:
-            raise InputError(f"--output {output}: {error.strerror}; name a folder that can be written") from None
-        raise StorageError(
-            f"--output {output}: {error.strerror}; the run is as it was: mend that, and start again"
-        ) from None
 
 
 def other_graph(config: Config, folder: Path, new_nodes: "NewNodes") -> "tuple[Predictor, int] | None":

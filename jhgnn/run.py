@@ -25,8 +25,8 @@ from jhgnn.inference.trained_on import TrainedOn
 from jhgnn.models import checked
 from jhgnn.nn.model import Model
 from jhgnn.runtime.console import Say
-from jhgnn.runtime.files import write_together
 from jhgnn.runtime.jax_settings import configure_jax
+from jhgnn.runtime.output_folder import write_output
 from jhgnn.runtime.own_code import name_of
 from jhgnn.training.checkpoint import CheckpointStore, Progress
 from jhgnn.training.execution import Execution
@@ -207,18 +207,14 @@ class Run:
         Raises:
             InputError: as `predict`; a setting is unknown or impossible; the model erases types; a receptive field has
                 too many edges; or the folder cannot be written.
+            StorageError: there is no room for what is written, or its disk fails.
         """
         own = section_of(ExplainConfig, settings, "explain: ")
         predictor = self.predictor(graph, new_nodes=new_nodes)
         found = explain(predictor, predictor.ids(nodes).tolist(), own)
         if folder is not None:
             title = f"{self.config.model.name} on {predictor.graph.name}"
-            place = Path(folder).expanduser()
-            try:
-                place.mkdir(parents=True, exist_ok=True)
-                write_together(place, files_of(found, title))
-            except OSError as error:
-                raise InputError(f"{place} cannot be written: {error.strerror or error}") from None
+            write_output("folder", Path(folder).expanduser(), files_of(found, title))
         return found
 
     @property

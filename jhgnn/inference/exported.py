@@ -16,6 +16,7 @@ from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.nn.inputs import GraphInputs, GraphSpec
 from jhgnn.runtime.files import replacing_folder, write_json
+from jhgnn.runtime.output_folder import not_written
 from jhgnn.runtime.platform import WITHOUT_KERNELS, compiling_for
 from jhgnn.tasks.node_classification import NodeClassification
 from jhgnn.training.execution import builder_of
@@ -176,4 +177,4 @@ def _write(
                     np.savez(file, allow_pickle=False, **content)
             write_json(temporary / "schema.json", schema)
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from None
+        raise not_written(str(folder), error) from None

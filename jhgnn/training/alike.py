@@ -6,8 +6,6 @@ import hashlib
 from importlib import metadata
 from pathlib import Path
 
-import jax
-
 from jhgnn.config import Config
 from jhgnn.distributed.manifest import MANIFEST_FILE
 from jhgnn.graph.content_digest import content
@@ -29,7 +27,6 @@ def started_with(config: Config, *, num_seeds: int, resume: bool) -> dict[str, s
     """What a process was started with, but for `MAY_DIFFER`: versions, options beside the recipe, and the recipe."""
     found = {"jhgnn": f"{metadata.version('jhgnn')} (source {source_digest()})"}
     found |= {name: metadata.version(name) for name in _LIBRARIES}
-    found["jax_enable_x64"] = str(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     found |= {"--resume": "given" if resume else "absent", "--seeds": str(num_seeds)}
     for section in dataclasses.fields(config):
         values = getattr(config, section.name)

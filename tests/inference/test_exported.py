@@ -80,7 +80,7 @@ def test_what_cannot_be_exported_is_one_line(tmp_path):
     with pytest.raises(InputError, match="exists; name a folder that is not there yet"):
         run.export(tmp_path)
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="name a folder that can be written"):
         run.export(tmp_path / "file" / "program")
     links = small(academic(), model="rgcn", task={"name": "link_prediction", "relations": ["writes"]}, epochs=1)
     with pytest.raises(InputError, match="task 'link_prediction' cannot be exported"):
