@@ -134,7 +134,6 @@ def test_features_that_weigh_nothing_change_nothing_even_under_dropout(name):
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.slow
 def test_types_of_edges_within_one_relation_decide(compile_cache):
     """The neighbours of both classes are the same; only the type of an edge says whose class counts."""
     rng = np.random.default_rng(0)
