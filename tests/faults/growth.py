@@ -16,7 +16,7 @@ HANDLES = THREADS = 8
 """Most that may be gained between any two looks."""
 
 GROWN = {"handles": 1, "threads": 4}
-"""Most that may be gained from the first third to the last one; pools of threads grow to their size while a run goes on."""
+"""Most that may be gained from the first third to the last one; pools of threads grow while a run goes on."""
 
 
 @dataclasses.dataclass(frozen=True)
