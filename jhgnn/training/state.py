@@ -39,7 +39,7 @@ def abstract_params(build: Builder) -> Params:
 
 
 def abstract_model(build: Builder) -> tuple[nnx.GraphDef, Params]:
-    """Both."""
+    """The module without its parameters, and shapes and dtypes of these, from one trace."""
     structure, params = nnx.split(nnx.eval_shape(lambda: build(_rngs(keys.key(0)))))
     return structure, nnx.to_pure_dict(params)
 

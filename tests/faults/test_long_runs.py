@@ -17,7 +17,7 @@ LOOKS = 60
 @pytest.mark.parametrize(
     ("settings", "epochs"),
     [
-        ({"model": "rgcn"}, 3000),
+        pytest.param({"model": "rgcn"}, 3000, marks=pytest.mark.long),
         ({"model": "rgat", "sampling": {"batch_size": 10, "fan_out": "3", "side": "host"}}, 600),
     ],
     ids=["the whole graph", "mini-batches"],
