@@ -88,6 +88,7 @@ class Run:
         folder = Path(folder).expanduser()
         if config is None:
             config = read_recipe(folder)
+        configure_jax()  # Orbax, which reads checkpoints, asks JAX for its devices
         store = CheckpointStore(folder / "checkpoints")
         seeds = sorted(path.parent for path in folder.glob("seed-*/checkpoints"))
         if seeds and not store.exists():
@@ -100,7 +101,6 @@ class Run:
                 f"run {folder}: was trained on a graph in memory; give it as Run.open(..., graph=...), or save it with"
                 " save_graph and name its folder as data.path"
             )
-        configure_jax()
         if graph is None:
             graph = read_graph(config, progress=progress)
         problem = pose(graph, without_updates(config), model=model, task=task)
@@ -284,11 +284,11 @@ def open_on(
     Raises:
         InputError: the folder holds no complete run, or as `Predictor`.
     """
+    configure_jax()
     store = CheckpointStore(folder / "checkpoints")
     best_epoch = store.progress().best_epoch
     if store.fallback:
         Say()(store.fallback)
-    configure_jax()
     config = without_updates(config)
     model = models.find(config.model.name)
     return Predictor(config, model, trained, graph, store.load_best_params, new_nodes=new_nodes), best_epoch

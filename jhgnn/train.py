@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +111,27 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
             programs = within_budget(execution, say).compile()
             agree(COMPILED, {})
         with stop_on_signals() as stop:
-            return _train_seeds(
+            code, summary = _train_seeds(
                 config, folder, execution, programs, say, stop, num_seeds=num_seeds, resume=resume, leads=leads
             )
+    if summary:
+        _show(say, summary, folder)
+    return code
+
+
+def _show(say: "Say", summary: Mapping[str, Any], folder: Path) -> None:
+    """Prints what a complete run came to, which is on the disk by then."""
+    from jhgnn.training.summary import print_summary
+
+    try:
+        print_summary(say, summary)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        kept = f"the run is complete, and its figures are in {folder / 'summary.json'}"
+        raise StorageError(f"standard output: {error.strerror}; {kept}") from error
+    say(f"run folder: {folder}")
 
 
 def _train_seeds(
@@ -127,14 +145,15 @@ def _train_seeds(
     num_seeds: int,
     resume: bool,
     leads: bool,
-) -> int:
-    """Trains every seed with programs that are compiled, and writes the summaries; the exit code."""
+) -> tuple[int, dict[str, Any]]:
+    """Trains every seed with programs that are compiled, and writes the summaries; the exit code, and the summary of a
+    run that ended by itself."""
     from jhgnn.run import remember
     from jhgnn.runtime.files import write_json, write_text
     from jhgnn.training.checkpoint import CheckpointStore
     from jhgnn.training.loop import train
     from jhgnn.training.reporting import draw_curves
-    from jhgnn.training.summary import combine, print_summary, summarize
+    from jhgnn.training.summary import combine, summarize
 
     again = f" --seeds {num_seeds}" if num_seeds > 1 else ""
     summaries: list[dict[str, Any]] = []
@@ -162,7 +181,7 @@ def _train_seeds(
                 f"{stopped.name}: stopped after epoch {outcome.progress.epoch}{batches} and saved it;"
                 f" continue with --resume --run.dir {folder}{again}"
             )
-            return 128 + stopped
+            return 128 + stopped, {}
         summaries.append(summarize(programs, outcome, seed))
         if leads:
             write_json(seed_folder / "summary.json", summaries[-1])
@@ -170,9 +189,7 @@ def _train_seeds(
     summary = summaries[0] if num_seeds == 1 else combine(summaries)
     if leads:
         write_json(folder / "summary.json", summary)
-    print_summary(say, summary)
-    say(f"run folder: {folder}")
-    return 0
+    return 0, summary
 
 
 def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: Leaving) -> int:

@@ -24,6 +24,7 @@ from jhgnn.graph.link_triples import LinkTriples
 from jhgnn.graph.schema import Relation, Schema
 from jhgnn.graph.texts import Texts
 from jhgnn.runtime.files import replacing_folder
+from jhgnn.runtime.storage_cause import cause, of_storage
 
 FORMAT, VERSION = "jhgnn-heterograph", 1
 SCHEMA_FILE = "schema.json"
@@ -320,6 +321,8 @@ class _Folder:
         except NPY_DAMAGE as error:
             if "Python objects" in str(error) or "pickle" in str(error):
                 raise InputError(f"{where} is a pickle or holds Python objects; need plain numbers") from error
+            if of_storage(error):  # of which the file itself is no cause
+                raise InputError(f"{where} cannot be read: {cause(error)}") from error
             raise InputError(f"{where} is damaged or truncated ({error})") from error
         if not isinstance(array, np.ndarray):
             array.close()

@@ -3,6 +3,7 @@
 import logging
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,13 +30,18 @@ def quiet_threads(*loggers: str) -> Iterator[None]:
 
     For calls that raise what their threads met; after such an error it stays quiet, since others may still meet it.
     """
-    of_threads, of_python, unraisable = threading.excepthook, sys.excepthook, sys.unraisablehook
+    of_threads, of_python, of_deletion = threading.excepthook, sys.excepthook, sys.unraisablehook
     quiet = _WithoutTracebacks()
     threading.excepthook = lambda _: None
-    sys.excepthook, sys.unraisablehook = _main_alone(of_python), _main_alone(unraisable)
+    sys.excepthook = _main_alone(of_python)
+    sys.unraisablehook = lambda _: None  # of event loops that were thrown away half made, in the main thread too
     for name in loggers:
         logging.getLogger(name).addFilter(quiet)
-    yield
-    threading.excepthook, sys.excepthook, sys.unraisablehook = of_threads, of_python, unraisable
+    try:
+        yield
+    except BaseException:  # what its event loops had begun is thrown away at the process's end, unless before
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        raise
+    threading.excepthook, sys.excepthook, sys.unraisablehook = of_threads, of_python, of_deletion
     for name in loggers:
         logging.getLogger(name).removeFilter(quiet)

@@ -1,6 +1,7 @@
 """What surrounds a process beside its input: streams, environment variables; what is wrong there is one line."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,8 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from jhgnn.data import load_graph
 from jhgnn.errors import InputError
 from jhgnn.runtime import exits, huge_pages, jax_settings
+from jhgnn.runtime.storage_cause import of_storage
+from tests.commands import run_train, the_error, train_arguments
 
 ROOT = Path(__file__).parents[2]
 MODES = {"jax_enable_x64": False, "jax_disable_jit": False}
@@ -18,10 +22,12 @@ OVER = "--model.bases=2 --model.blocks=2"
 """A command line that is refused before anything is read."""
 
 
-def ended(command: str, settings: Mapping[str, str] | None = None, stdin: bytes = b"") -> tuple[int, str, str]:
+def ended(
+    command: str, settings: Mapping[str, str] | None = None, stdin: bytes = b"", limits: str = ""
+) -> tuple[int, str, str]:
     """`jhgnn COMMAND` in a shell with environment variables: its exit code, stdout and stderr."""
     environment = dict(os.environ) | {"PYTHONPATH": str(ROOT), "JHGNN": f"{sys.executable} -m jhgnn"} | (settings or {})
-    shell = ["bash", "-c", f"$JHGNN {command}"]
+    shell = ["bash", "-c", f"{limits} $JHGNN {command}"]
     done = subprocess.run(shell, env=environment, cwd=ROOT, input=stdin, capture_output=True, timeout=120)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -90,3 +96,48 @@ def test_an_interpreter_that_cannot_be_started_again_goes_on_without_huge_pages(
     monkeypatch.setattr(huge_pages, "wanted_environment", lambda: {"GLIBC_TUNABLES": "x"})
     monkeypatch.setattr("os.execve", refused)
     huge_pages.restart_on_huge_pages()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["predict", "explain --nodes 0 --steps 2", "serve"])
+def test_a_platform_that_is_not_here_is_one_line_of_every_reader_of_a_run(command, tmp_path, academic_path):
+    run = tmp_path / "run"
+    assert run_train(*train_arguments(academic_path, run, "--training.epochs", "1")) == 0
+    code, _, stderr = ended(f"{command} --run {run}", {"JAX_PLATFORMS": "cuda"})
+    assert code == 2, stderr
+    assert stderr.startswith("error: JAX_PLATFORMS=cuda: JAX cannot start it")
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_full_standard_output_does_not_say_that_a_complete_run_is_lost(tmp_path, academic_path):
+    run = tmp_path / "run"
+    words = shlex.join(train_arguments(academic_path, run, "--training.epochs", "1"))
+    code, _, stderr = ended(f"train {words} > /dev/full")
+    assert code == 3, stderr
+    error = the_error(stderr)
+    assert error.endswith(f"the run is complete, and its figures are in {run / 'summary.json'}")
+    assert "lost" not in error
+    assert (run / "summary.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_too_few_files_for_a_checkpoint_is_one_line(tmp_path, academic_path):
+    run = tmp_path / "run"
+    words = shlex.join(train_arguments(academic_path, run, "--training.epochs", "2"))
+    code, _, stderr = ended(f"train {words}", limits="ulimit -n 40;")
+    assert code == 3, stderr
+    assert "Too many open files" in the_error(stderr)
+
+
+def test_data_that_no_file_is_left_to_open_is_not_called_damaged(academic_path, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("numpy.load", refused)
+    with pytest.raises(InputError, match="cannot be read: Too many open files") as raised:
+        load_graph(academic_path)
+    assert of_storage(raised.value)
