@@ -293,7 +293,7 @@ class Execution(abc.ABC):
         """The updates of all buckets and so many evaluations; `initial`: beside them what makes the initial state."""
         updates = [functools.partial(self.lower_update, bucket) for bucket in range(self.num_buckets)]
         others = [functools.partial(self.lower_evaluation, bucket) for bucket in range(evaluations)]
-        initial = initial and not jax.config.jax_enable_x64  # our generator, for initial weights, draws 32 bits
+        initial = initial and not jax.config.read("jax_enable_x64")  # our generator, for initial weights, draws 32 bits
         made = compile_together([*updates, *others, *([self.lower_initial_state] if initial else [])])
         if initial:
             self.__dict__["_initial_program"] = made.pop()
