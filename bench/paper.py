@@ -1,44 +1,88 @@
-"""`python -m bench.paper`: the characterization paper's experiments, as far as this machine allows, as a page."""
+"""The characterization paper's experiments, as far as this machine allows, as a page: `python -m bench.paper`.
 
-import argparse
+Profiles some 100 runs. The largest of those with segment sums need up to 14 GiB; `--aggregation fused` leaves them
+out.
+What is stored is profiled again only where the package has changed since; cut, the same command goes on where it was.
+`--check` says which stored figures are older than the code that they measure, and ends with 1 if any is.
+"""
+
+import functools
 import json
 import os
 import platform
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.paper_study.figures import draw_all
-from bench.paper_study.findings import all_findings
+from bench.paper_study.findings import Finding, all_findings
 from bench.paper_study.guidelines import guidelines
-from bench.paper_study.runs import TRACED_STEPS, planned, take
+from bench.paper_study.modelled import LOCALITY, SEVERAL
+from bench.paper_study.runs import AGGREGATIONS, NOISE, SOURCES, TRACED_STEPS, Run, planned, take
 from bench.record import RESULTS as STORED
-from bench.record import ROOT, commit, store
+from bench.record import ROOT, changed_since, commit, store
+from jhgnn.config.command_line import OneLineParser
+from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
 
 RESULTS = STORED / "paper.json"
 CONTENTION = STORED / "contention.json"
-PARTIAL = STORED / ".paper.partial.json"
 DOCUMENT = ROOT / "docs" / "findings.md"
 IMAGES = ROOT / "docs" / "images"
+OTHERS = {CONTENTION: "bench.contention", LOCALITY: "bench.locality model", SEVERAL: "bench.several_gpus"}
+"""Results of other commands that the page tells of."""
+
+Row = Mapping[str, Any]
 
 
-def measure(groups: list[str], quick: bool) -> dict[str, Any]:
-    """Takes every planned profile; progress goes to stderr, and what was taken survives an interruption."""
-    runs = [run for run in planned(quick) if not groups or run.group in groups or f"{run.group} {run.name}" in groups]
-    rows = json.loads(PARTIAL.read_text(encoding="utf-8")) if PARTIAL.exists() and not quick else []
-    taken = {(row["group"], row["name"]) for row in rows}
+def key(row: Row) -> tuple[str, str, str]:
+    """What a stored row is found by, as `Run.key`."""
+    return row["group"], row["name"], row["aggregation"]
+
+
+def measure(runs: Sequence[Run], stored: Sequence[Row]) -> Iterator[Row]:
+    """Profiles the runs whose stored rows are not current; progress goes to stderr."""
+    rows = {key(row): row for row in stored}
     for number, run in enumerate(runs, 1):
-        if (run.group, run.name) in taken:
+        if run.key in rows and is_current(rows[run.key]):
             continue
         start = time.perf_counter()
-        rows.append(take(run))
-        if not quick:
-            PARTIAL.write_text(json.dumps(rows), encoding="utf-8")
-        print(f"{number}/{len(runs)} {run.group} {run.name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    PARTIAL.unlink(missing_ok=True)
-    return {"machine": _machine(), "quick": quick, "traced_steps": TRACED_STEPS, "rows": rows}
+        row = take(run)
+        told = f"{time.perf_counter() - start:.0f} s, noise {row['noise']:.0%}"
+        print(f"{number}/{len(runs)} {' '.join(run.key)}: {told}", file=sys.stderr, flush=True)
+        yield row
+
+
+def is_current(row: Row) -> bool:
+    """Whether a row was measured with the package as it is now."""
+    return not row["changed"] and not _changed(row["commit"])
+
+
+@functools.cache
+def _changed(name: str) -> bool:
+    return changed_since(name, *SOURCES)
+
+
+def outdated(rows: Sequence[Row]) -> list[str]:
+    """A line for each stored figure that is older than the code that it measures, or is missing."""
+    stored = {key(row): row for row in rows}
+    lines = []
+    for run in planned():
+        row = stored.get(run.key)
+        if row is None:
+            lines.append(f"{' '.join(run.key)}: not measured")
+        elif not is_current(row):
+            lines.append(f"{' '.join(run.key)}: of {row['commit']}{', changed' if row['changed'] else ''}")
+    for path, command in OTHERS.items():
+        if not path.exists():
+            lines.append(f"{path.name}: not there; `python -m {command}` writes it")
+        else:
+            made = json.loads(path.read_text(encoding="utf-8"))["commit"]
+            if _changed(made):
+                lines.append(f"{path.name}: of {made}; `python -m {command}` writes it again")
+    return lines
 
 
 def contention_rows() -> list[dict[str, Any]]:
@@ -52,6 +96,7 @@ def contention_rows() -> list[dict[str, Any]]:
             {
                 "group": "contention",
                 "name": str(row["shares"]),
+                "aggregation": "fused",
                 "sample_s": each["ms"] / 1e3,
                 "edges": each["edges_per_share"],
                 "switches": each["voluntary_switches"] + each["involuntary_switches"],
@@ -74,29 +119,43 @@ CAPTIONS = {
 }
 
 
-def document(results: dict[str, Any]) -> str:
+def document(results: Mapping[str, Any]) -> str:
     """The findings as a page."""
-    rows = results["rows"]
+    rows = [*results["rows"], *contention_rows()]
     machine = results["machine"]
+    commits = sorted({row["commit"] for row in results["rows"]})
+    loads = [row["load"] for row in results["rows"]]
+    loud = [row for row in results["rows"] if row["noise"] is not None and row["noise"] > NOISE]
+    unknown = sum(row["noise"] is None for row in results["rows"])
+    noise = (
+        f"noise (the median of traced steps over the fastest) is above {NOISE:.0%} in {len(loud)} of"
+        f" {len(results['rows'])} runs"
+    )
+    if loud:
+        noise += f", at most {max(row['noise'] for row in loud):.0%}"
+    if unknown:
+        noise += f", and was not kept in {unknown}"
     lines = [
         "# Findings of the characterization paper, measured here",
         "",
         "Han et al., *Characterizing and Understanding HGNN Training on GPUs* (2024), ran DGL on an A100; this page"
         " runs jhgnn on the machine below. Verdicts are computed from the measured figures"
         " (`bench/paper_study/findings.py`), and `python -m bench.paper` writes the page again:"
-        " `bench/results/paper.json` holds every figure.",
+        " `bench/results/paper.json` holds every figure. `python -m bench.paper --check` tells which of them are older"
+        " than the code that they measure.",
         "",
         f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; JAX {machine['jax']}, float32,"
-        f" synthetic graphs of Table 3's sizes; the fastest of {results['traced_steps']} traced steps."
-        f" The machine was shared (load {machine['load']:.1f} at the end): read times as shares and ratios.",
+        f" synthetic graphs of Table 3's sizes, at {', '.join(commits)}; the fastest of {results['traced_steps']}"
+        f" traced steps. The load was {min(loads):.1f} to {max(loads):.1f}; {noise}: read times as shares and ratios.",
         "",
-        "| # | finding | paper | here | verdict |",
-        "| --- | --- | --- | --- | --- |",
+        "Two columns tell of each finding: with segment sums, as the paper's stack aggregates, and with the fused"
+        " kernels, which are the default here. A finding in which aggregation takes no part stands in both.",
+        "",
+        "| # | finding | paper | with `segment` | with fused kernels | why it differs |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for finding in all_findings(rows):
-        lines.append(
-            f"| {finding.number} | {finding.claim} | {finding.paper} | {finding.ours} | **{finding.verdict}** |"
-        )
+    lines += [_line(finding) for finding in all_findings(rows)]
+    rows = [row for row in rows if row["aggregation"] == "fused"]
     pairs = [row for row in rows if row["group"] == "pairs"]
     lines += [
         "",
@@ -111,7 +170,7 @@ def document(results: dict[str, Any]) -> str:
             f" {row['step_s'] * 1e3:.1f} |"
         )
     lines += tables(rows)
-    lines += guidelines(rows)[:-1]
+    lines += guidelines([*results["rows"]])[:-1]
     lines += ["", "## Figures"]
     for name, caption in CAPTIONS.items():
         if (IMAGES / name).exists():
@@ -127,7 +186,13 @@ def document(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def tables(rows: list[dict[str, Any]]) -> list[str]:
+def _line(finding: Finding) -> str:
+    cells = {name: f"**{each.verdict}**: {each.ours}" for name, each in finding.judged.items()}
+    both = [cells[name] for name in AGGREGATIONS] if "" not in cells else [cells[""], "the same"]
+    return f"| {' | '.join([finding.number, finding.claim, finding.paper, *both, finding.why])} |"
+
+
+def tables(rows: Sequence[Row]) -> list[str]:
     """Tables 4 and 5 as far as they can be measured; a dash stands for a counter of a GPU."""
     lines: list[str] = []
     dblp = next((row for row in rows if row["group"] == "pairs" and row["name"] == "han dblp"), None)
@@ -187,38 +252,55 @@ def _machine() -> dict[str, Any]:
         "system": platform.system(),
         "jax": jax.__version__,
         "commit": commit(),
-        "load": os.getloadavg()[0],
     }
 
 
-def main() -> int:
-    """Measures, or with --write writes the page from measured results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.paper", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small graphs, to try the study out; writes no page")
+def parser() -> OneLineParser:
+    """The command line; wrong arguments raise InputError."""
+    parser = OneLineParser(prog="python -m bench.paper", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small graphs, to try the study out; stores nothing")
+    parser.add_argument("--write", action="store_true", help="only write the page from what is stored")
+    parser.add_argument("--check", action="store_true", help="only say which figures are older than the code")
+    groups = list(dict.fromkeys(run.group for run in planned()))
+    parser.add_argument("--groups", nargs="*", choices=groups, default=groups, help="experiments to take")
     parser.add_argument(
-        "--write", action="store_true", help="only write docs/findings.md from bench/results/paper.json"
+        "--aggregation", nargs="*", choices=AGGREGATIONS, default=list(AGGREGATIONS), help="of which kind"
     )
-    parser.add_argument("--groups", nargs="*", default=[], help="experiments to repeat; the others keep their results")
-    options = parser.parse_args()
-    if options.write:
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; bad input is one line on stderr and exit code 2."""
+    try:
+        options = parser().parse_args(arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
+    if options.check:
+        old = outdated(results["rows"])
+        print("\n".join(old) or "no figure is older than the code that it measures")
+        return 1 if old else 0
+    runs = [
+        run for run in planned(options.quick) if run.group in options.groups and run.aggregation in options.aggregation
+    ]
+    if options.quick:
+        rows = list(measure(runs, ()))
+        for finding in all_findings([*rows, *contention_rows()]):
+            for aggregation, judged in finding.judged.items():
+                print(f"{finding.number:>6} {aggregation:8} {judged.verdict:20} {judged.ours}")
+        return 0
+    if not options.write:
+        order = [run.key for run in planned()]
+        found = {key(row): row for row in results["rows"]}
+        for row in measure(runs, results["rows"]):
+            found[key(row)] = row
+            kept = sorted(
+                (each for name, each in found.items() if name in order), key=lambda row: order.index(key(row))
+            )
+            store(RESULTS, {"machine": _machine(), "traced_steps": TRACED_STEPS, "rows": kept})
         results = json.loads(RESULTS.read_text(encoding="utf-8"))
-        results["rows"] = [row for row in results["rows"] if row["group"] != "contention"]
-    else:
-        results = measure(options.groups, options.quick)
-        if options.quick:
-            for finding in all_findings(results["rows"]) if not options.groups else []:
-                print(f"{finding.number:>6} {finding.verdict:20} {finding.ours}")
-            return 0
-        if options.groups:
-            kept = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
-            taken = {(row["group"], row["name"]) for row in results["rows"]}
-            rows = [row for row in kept if (row["group"], row["name"]) not in taken and row["group"] != "contention"]
-            rows += results["rows"]
-            order = [(run.group, run.name) for run in planned()]
-            results["rows"] = sorted(rows, key=lambda row: order.index((row["group"], row["name"])))
-    results["rows"] += contention_rows()
-    store(RESULTS, results)
-    draw_all(results["rows"], IMAGES)
+    draw_all([*results["rows"], *contention_rows()], IMAGES)
     write_text(DOCUMENT, document(results))
     return 0
 

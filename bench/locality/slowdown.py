@@ -124,10 +124,11 @@ def prediction(kernel: Kernel, graph: SemanticGraph, caches: Sequence[Cache], co
     resident_s = costs.of(0, together, prefetches).sum() if len(together) else 0.0
     seconds = sum(float((found[level] * costs.of(level, together, prefetches)).sum()) for level in range(len(found)))
     names = [*(cache.name for cache in caches), "memory"]
+    shares = found.sum(axis=1) / max(1, found.shape[1])
     return {
         "predicted": round(float(seconds / resident_s), 4) if resident_s else 1.0,
-        "served": {name: round(float(share), 5) for name, share in zip(names, found.mean(axis=1), strict=True)},
-        "miss_rate": round(1 - float(found[0].mean()), 5),
+        "served": {name: round(float(share), 5) for name, share in zip(names, shares, strict=True)},
+        "miss_rate": round(float(shares[1:].sum()), 5),
         "tile_columns": tile,
         "prefetches": prefetches,
     }

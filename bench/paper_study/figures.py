@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.paper_study.findings import sample_series, sampling_shares
 from bench.paper_study.runs import LENGTHS, total
+from bench.paper_study.sampled import sampling_ms, step_shares
 from jhgnn.profiling.figures import ALPHA, COLOURS
 
 Row = dict[str, Any]
@@ -14,13 +14,14 @@ HOST_COLOURS = {"SAMPLE": "#b03a48", "GATHER": "#5c8aa8", "LOAD": "#76a5a0", "SY
 
 
 def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Draws the figures into a folder and returns their names."""
+    """Draws the figures, of the fused kernels, into a folder and returns their names."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
+    rows = [row for row in rows if row["aggregation"] == "fused"]
     pairs = [row for row in rows if row["group"] == "pairs"]
     names = [row["name"].replace(" ", "\n") for row in pairs]
     drawn = []
@@ -113,7 +114,7 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
 
     sampled = [row for row in rows if row["group"] == "sampled"]
     if sampled:
-        parts = [sampling_shares(row) for row in sampled]
+        parts = [step_shares(row) for row in sampled]
         figure, axes = plt.subplots(figsize=(10, 3.6), layout="constrained")
         bottom = [0.0] * len(sampled)
         labels = [row["name"].replace(" ", "\n") for row in sampled]
@@ -125,7 +126,9 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[str]:
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
         save(figure, "paper_fig10_minibatch.png")
 
-    series = {group: sample_series(rows, f"sample {group}") for group in ("length", "number")}
+    series = {
+        group: sampling_ms([row for row in rows if row["group"] == f"sample {group}"]) for group in ("length", "number")
+    }
     if all(series.values()):
         figure, grid = plt.subplots(2, 2, figsize=(9, 5.6), layout="constrained")
         for line, (group, label) in zip(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.paper_study.runs import geometric_mean
+from bench.paper_study.runs import AGGREGATIONS, geometric_mean
 from bench.record import RESULTS
 
 Row = Mapping[str, Any]
@@ -36,8 +36,11 @@ def _read(name: str) -> Any:
 
 
 def _overlap(rows: Sequence[Row]) -> str:
-    segment = {row["name"]: row for row in rows if row["group"] == "segment"}
-    fused = {row["name"]: row for row in rows if row["group"] == "pairs" and row["name"] in segment}
+    segment, fused = (
+        {row["name"]: row for row in rows if row["group"] == "pairs" and row["aggregation"] == aggregation}
+        for aggregation in AGGREGATIONS
+    )
+    fused = {name: row for name, row in fused.items() if name in segment}
     text = (
         "Stages are fused rather than overlapped: softmax, weighting and sums of neighbor aggregation are one kernel,"
         " and logits are columns of the projection's product."
@@ -45,7 +48,7 @@ def _overlap(rows: Sequence[Row]) -> str:
     if fused:
         gain = geometric_mean([segment[name]["step_s"] / row["step_s"] for name, row in fused.items()])
         text += f" A step is {gain:.2f}x as fast as with segment sums (geometric mean of {len(fused)} pairs)."
-    sampled = [row for row in rows if row["group"] == "sampled"]
+    sampled = [row for row in rows if row["group"] == "sampled" and row["aggregation"] == "fused"]
     if sampled:
         shares = [sum(row["host"].values()) / row["traced_s"] for row in sampled]
         text += (
@@ -53,7 +56,7 @@ def _overlap(rows: Sequence[Row]) -> str:
             f" (`sampling.prefetch_threads`); that can hide at most {statistics.mean(shares):.1%} of a step, the share"
             " that these take where batches are prepared in turn."
         )
-    return text + " `python -m bench.paper --groups pairs segment sampled`."
+    return text + " `python -m bench.paper --groups pairs sampled`."
 
 
 def _recompute() -> str:

@@ -8,8 +8,9 @@ import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from bench.paper_study.verdicts import Judged
 from bench.record import RESULTS
 
 LOCALITY, SEVERAL = RESULTS / "locality-modelled.json", RESULTS / "several-gpus.json"
@@ -18,21 +19,14 @@ HOLDS, FAILS, PARTLY = "modelled: holds", "modelled: does not hold", "modelled: 
 Row = Mapping[str, Any]
 
 
-class Modelled(NamedTuple):
-    """What is told of a finding, and the verdict."""
-
-    ours: str
-    verdict: str
-
-
-def modelled_findings() -> dict[str, Modelled]:
+def modelled_findings() -> dict[str, Judged]:
     """By number; only those whose results are stored."""
-    found: dict[str, Modelled] = {}
+    found: dict[str, Judged] = {}
     if LOCALITY.exists():
         found["10"] = locality(_rows(LOCALITY))
     if SEVERAL.exists():
         rows = _rows(SEVERAL)
-        parts: dict[str, Callable[[Sequence[Row]], Modelled | None]] = {
+        parts: dict[str, Callable[[Sequence[Row]], Judged | None]] = {
             "16": device_sampling,
             "19": scaling,
             "20": sampling_share,
@@ -47,7 +41,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def locality(rows: Sequence[Row]) -> Modelled:
+def locality(rows: Sequence[Row]) -> Judged:
     """Finding 10, of the gathers of neighbor aggregation alone: A100's second level, which begins empty."""
     rates: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
@@ -77,7 +71,7 @@ def locality(rows: Sequence[Row]) -> Modelled:
         + ". A metapath that returns the way it came gathers the same rows in both passes, and a relation and its"
         " reverse swap theirs: what the paper saw is not the gathers' order (`python -m bench.locality model`)"
     )
-    return Modelled(ours, verdict)
+    return Judged(ours, verdict)
 
 
 def _host(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:
@@ -93,7 +87,7 @@ def _name(recipe: str) -> str:
     return recipe.replace("_", " ")
 
 
-def device_sampling(rows: Sequence[Row]) -> Modelled | None:
+def device_sampling(rows: Sequence[Row]) -> Judged | None:
     """Finding 16: what sampling adds to the device's program, against sampling on the host."""
     host = _host(rows)
     told, ratios = [], []
@@ -109,10 +103,10 @@ def device_sampling(rows: Sequence[Row]) -> Modelled | None:
     if not told:
         return None
     verdict = HOLDS if min(ratios) > 1 else PARTLY if max(ratios) > 1 else FAILS
-    return Modelled("; ".join(told) + " (`python -m bench.several_gpus`)", verdict)
+    return Judged("; ".join(told) + " (`python -m bench.several_gpus`)", verdict)
 
 
-def scaling(rows: Sequence[Row]) -> Modelled | None:
+def scaling(rows: Sequence[Row]) -> Judged | None:
     """Finding 19: a step on one device over that on several."""
     told, worst = [], []
     for recipe, each in _host(rows).items():
@@ -123,10 +117,10 @@ def scaling(rows: Sequence[Row]) -> Modelled | None:
     if not told:
         return None
     verdict = HOLDS if max(worst) < 0.95 else PARTLY if min(worst) < 0.95 else FAILS
-    return Modelled("; ".join(told) + "; sampled on the host, in turn, one batch divided over all", verdict)
+    return Judged("; ".join(told) + "; sampled on the host, in turn, one batch divided over all", verdict)
 
 
-def sampling_share(rows: Sequence[Row]) -> Modelled | None:
+def sampling_share(rows: Sequence[Row]) -> Judged | None:
     """Finding 20: the host's sampling in a step of several devices."""
     told, shares = [], []
     for recipe, each in _host(rows).items():
@@ -136,10 +130,10 @@ def sampling_share(rows: Sequence[Row]) -> Modelled | None:
     if not shares:
         return None
     verdict = HOLDS if min(shares) > 0.5 else PARTLY if max(shares) > 0.5 else FAILS
-    return Modelled("; ".join(told), verdict)
+    return Judged("; ".join(told), verdict)
 
 
-def bandwidth(rows: Sequence[Row]) -> Modelled | None:
+def bandwidth(rows: Sequence[Row]) -> Judged | None:
     """Finding 22: what each device gets of PCIe and of NVLink."""
     told, lost = [], []
     for recipe, each in _host(rows).items():
@@ -156,4 +150,4 @@ def bandwidth(rows: Sequence[Row]) -> Modelled | None:
     if not told:
         return None
     verdict = HOLDS if max(lost) < -0.02 else PARTLY if min(lost) < -0.02 else FAILS
-    return Modelled("; ".join(told), verdict)
+    return Judged("; ".join(told), verdict)

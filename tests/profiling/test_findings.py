@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.paper import CAPTIONS, document
+from bench import paper
+from bench.paper import CAPTIONS, contention_rows, document, key, measure, outdated
 from bench.paper_study import modelled
-from bench.paper_study.findings import ABSENT, FAILS, HOLDS, OPEN, PARTLY, all_findings, sampling_shares
-from bench.paper_study.runs import planned
+from bench.paper_study.findings import Finding, all_findings
+from bench.paper_study.runs import AGGREGATIONS, planned
+from bench.paper_study.sampled import step_shares
+from bench.paper_study.verdicts import ABSENT, FAILS, HOLDS, OPEN, PARTLY, of_parts, of_share
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,13 +21,40 @@ def results():
     return json.loads((ROOT / "bench" / "results" / "paper.json").read_text(encoding="utf-8"))
 
 
-def test_every_finding_has_a_verdict(results):
-    findings = all_findings(results["rows"])
-    assert [finding.number for finding in findings[:22]] == [str(number) for number in range(1, 23)]
+@pytest.fixture(scope="module")
+def findings(results) -> dict[str, Finding]:
+    return {finding.number: finding for finding in all_findings([*results["rows"], *contention_rows()])}
+
+
+def test_every_finding_has_a_verdict(findings):
+    assert list(findings)[:22] == [str(number) for number in range(1, 23)]
+    assert list(findings)[22:] == ["6.1.1", "6.1.3", "6.2.1"]
     measured = {HOLDS, FAILS, PARTLY, ABSENT, OPEN}
-    assert {finding.verdict for finding in findings} <= measured | {modelled.HOLDS, modelled.FAILS, modelled.PARTLY}
     assert measured.isdisjoint({modelled.HOLDS, modelled.FAILS, modelled.PARTLY})  # the two are never mixed up
-    assert all(finding.ours and finding.paper for finding in findings)
+    for finding in findings.values():
+        assert set(finding.judged) in ({""}, set(AGGREGATIONS))
+        for judged in finding.judged.values():
+            assert judged.verdict in measured | {modelled.HOLDS, modelled.FAILS, modelled.PARTLY}
+            assert judged.ours
+        assert finding.paper
+
+
+def test_counters_of_stalls_alone_have_no_figure(findings):
+    absent = [
+        number for number, finding in findings.items() for each in finding.judged.values() if each.verdict == ABSENT
+    ]
+    assert absent == ["11", "12"]
+
+
+def test_a_difference_from_the_paper_is_explained_and_agreement_is_not(findings):
+    for number, finding in findings.items():
+        verdicts = {each.verdict for each in finding.judged.values()}
+        assert bool(finding.why) == bool(verdicts & {FAILS, PARTLY, modelled.FAILS, modelled.PARTLY}), number
+
+
+def test_verdicts_of_parts_and_shares():
+    assert [of_parts(parts) for parts in ([True, True], [True, False], [False])] == [HOLDS, PARTLY, FAILS]
+    assert [of_share(count, 10) for count in (9, 8, 5)] == [HOLDS, PARTLY, FAILS]
 
 
 def test_the_page_is_written_from_the_results(results):
@@ -35,29 +65,68 @@ def test_the_page_is_written_from_the_results(results):
 
 
 def test_every_planned_run_was_taken_whole_and_adds_up(results):
-    assert not results["quick"]
-    traced = [row for row in results["rows"] if row["group"] != "contention"]
-    groups = {row["group"] for row in traced}
-    assert groups >= {"pairs", "segment", "length", "number", "homogeneous"}
-    wanted = [(run.group, run.name) for run in planned() if run.group in groups]
-    assert [(row["group"], row["name"]) for row in traced] == wanted
-    for row in traced:
-        assert row["attributed"] >= 0.97, row["name"]
-        assert abs(row["parts_over_measured"] - 1) < 0.05, row["name"]
+    wanted = [run.key for run in planned()]
+    assert len(set(wanted)) == len(wanted)
+    taken = [key(row) for row in results["rows"]]
+    assert taken == [each for each in wanted if each in taken]  # in order, each once
+    assert {each for each in wanted if each[2] == "fused"} <= set(taken)
+    for row in results["rows"]:
+        assert row["attributed"] >= 0.97, key(row)
+        assert abs(row["parts_over_measured"] - 1) < 0.05, key(row)
+        if row["aggregation"] == "segment":
+            assert "segment" in row["implementations"], key(row)
+
+
+@pytest.mark.parametrize(("row", "told"), [({}, "not measured"), ({"commit": "0000000"}, "of 0000000")])
+def test_figures_older_than_the_code_are_named(results, row, told):
+    first, *rest = results["rows"]
+    lines = outdated([*([first | row] if row else []), *rest])
+    assert any(line.startswith(f"{' '.join(key(first))}: {told}") for line in lines)
+
+
+def test_a_current_row_is_not_measured_again(results, monkeypatch, capsys):
+    runs = planned(quick=True)[:2]
+    rows = [{"group": run.group, "name": run.name, "aggregation": run.aggregation} for run in runs]
+    current = [row | {"commit": "HEAD", "changed": False, "noise": 0.0} for row in rows]
+    monkeypatch.setattr(paper, "_changed", lambda name: name != "HEAD")
+    monkeypatch.setattr(paper, "take", lambda run: {"taken": run.key, "noise": 0.0})
+    assert list(measure(runs, current)) == []
+    again = list(measure(runs, [current[0] | {"changed": True}, current[1] | {"commit": "older"}]))
+    assert [row["taken"] for row in again] == [run.key for run in runs]
+    assert list(measure(runs, current[:1])) == [{"taken": runs[1].key, "noise": 0.0}]
+    assert capsys.readouterr().err.count("noise 0%") == 3
+
+
+@pytest.mark.parametrize("arguments", [["--groups", "tripels"], ["--aggregation", "dgl"], ["--chek"]])
+def test_a_wrong_argument_is_one_line(arguments, capsys):
+    assert paper.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert arguments[-1] in error
 
 
 def test_shares_of_a_mini_batch_step_add_up(results):
     for row in results["rows"]:
         if row["group"] == "sampled":
-            shares = sampling_shares(row)
+            shares = step_shares(row)
             assert sum(shares.values()) == pytest.approx(1)
             assert shares["SAMPLE"] > 0
 
 
-def test_a_verdict_follows_the_figures(results):
+def test_a_verdict_follows_the_figures_of_its_own_kernels(results, findings):
     rows = json.loads(json.dumps(results["rows"]))
     for row in rows:
-        for each in row.get("stages", []):  # the group "contention" is timed, not traced
-            each["bytes"] *= {"forward": 100.0, "backward": 1.0}.get(each["direction"], 1.0)
-    found = {finding.number: finding.verdict for finding in all_findings(rows)}
-    assert found["7"] == FAILS
+        if row["aggregation"] == "fused":
+            for each in row["stages"]:
+                each["bytes"] *= {"forward": 100.0, "backward": 1.0}.get(each["direction"], 1.0)
+    (found,) = (finding for finding in all_findings(rows) if finding.number == "7")
+    assert found.judged["fused"].verdict == FAILS
+    assert found.judged["segment"] == findings["7"].judged["segment"]
+
+
+def test_a_finding_whose_runs_are_not_all_there_is_open(results):
+    rows = [row for row in results["rows"] if key(row) != ("pairs", "rgat dblp", "fused")]
+    found = {finding.number: finding.judged for finding in all_findings(rows)}
+    assert found["1"]["fused"].verdict == OPEN
+    assert found["13"]["fused"].verdict != OPEN
