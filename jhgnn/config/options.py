@@ -142,7 +142,7 @@ class ModelConfig:
     blocks: int = _option(0, "R-GCN block-diagonal decomposition with this many blocks; 0: none", minimum=0)
     self_loop: bool = _option(True, "R-GCN and R-GAT: add each node's own projection")
     edge_features: bool = _option(
-        False, "R-GCN and R-GAT over the whole graph: read the features of edges, in messages or in attention logits"
+        False, "R-GCN and R-GAT: read the features of edges, in messages or in attention logits"
     )
     shared_projection: bool = _option(
         False, "HAN: one feature projection for all metapaths (the HAN paper, PyG) instead of one each (DGL)"

@@ -24,8 +24,8 @@ class EdgeFeatures:
 
     Attributes:
         rows: float32 `[num_targets, width]`, means over in-edges and zeros without any; or `[num_senders, width]`, one
-            row for each sender of a graph by `split_senders`.
-        senders: int32 `[num_senders]`, the original of each of those senders, ascending; None where `rows` are means.
+            row for each sender of a graph by `split_senders`, or of a sampled table or chunk in which each edge is one.
+        senders: int32 `[num_senders]`, the original of each of those senders; None where `rows` are means.
     """
 
     rows: Array

@@ -39,7 +39,11 @@ class NeighborTable:
         entry_relations: int32 `[num_targets, width]`, of a table drawn from a stack of relations: each entry's relation
             among them; None for others.
         entry_weights: float32 likewise: see `jhgnn.sampling.entries`; 0 for entries that do not count.
-        num_sources: slots of the source type at the next hop.
+        entry_features: float32 `[num_targets, width, columns]`, the features of each entry's edge, 0 for padding; None
+            where the model reads none.
+        entry_senders: int32 `[num_targets, width]`, the slot that each entry stands for, where each is a sender of its
+            own (`jhgnn.sampling.entry_features`); else None.
+        num_sources: slots of the source type at the next hop; of such a table, its entries.
         name: the relation or metapath.
     """
 
@@ -54,6 +58,8 @@ class NeighborTable:
     edge_entries: Array | None = None
     entry_relations: Array | None = None
     entry_weights: Array | None = None
+    entry_features: Array | None = None
+    entry_senders: Array | None = None
 
     @property
     def num_targets(self) -> int:
@@ -124,11 +130,10 @@ class SampledBlocks:
 
     def table(self, hop: int, name: str, source: str, target: str) -> NeighborTable:
         """The table of `hops[hop][name]` with the global ids of both sides, which the dropout hash reads."""
-        return dataclasses.replace(
-            self.hops[hop][name],
-            sender_ids=self.frontier(hop + 1, source),
-            receiver_ids=self.frontier(hop, target),
-        )
+        table, senders = self.hops[hop][name], self.frontier(hop + 1, source)
+        if table.entry_senders is not None:
+            senders = senders[table.entry_senders.reshape(-1)]
+        return dataclasses.replace(table, sender_ids=senders, receiver_ids=self.frontier(hop, target))
 
     @property
     def nbytes(self) -> int:

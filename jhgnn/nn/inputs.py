@@ -25,6 +25,7 @@ from jhgnn.nn.halo import HaloInputs
 from jhgnn.nn.reuse import KeptRows, ReusedRows
 from jhgnn.ops.distinct_rows import distinct_rows
 from jhgnn.ops.indexed_rows import indexed_rows
+from jhgnn.sampling.entry_features import edge_features_of
 
 
 @jax.tree_util.register_dataclass
@@ -147,27 +148,27 @@ class SampledInputs:
 
     def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
         """The tables into a hop's frontier; hop 0 are the targets, which the last layer makes."""
+        tables = self.blocks.hops[hop]
         return Block(
             graphs={
                 name: self.blocks.table(hop, name, source, target)
                 for name, source, target in self.endpoints
-                if name in self.blocks.hops[hop]
+                if name in tables
             },
             num_rows=self.blocks.capacities[hop].as_dict(),
             ids={
                 node_type: self.blocks.frontier(hop + 1, node_type)
                 for node_type, _ in self.blocks.capacities[hop + 1].items
             },
-            stacks={
-                stack.name: stack.of_table(self.blocks.hops[hop][stack.name])
-                for stack in self.stacks
-                if stack.name in self.blocks.hops[hop]
-            },
+            stacks={stack.name: stack.of_table(tables[stack.name]) for stack in self.stacks if stack.name in tables},
             degrees=self.features.get(ERASED),
             targets={
                 node_type: self.blocks.frontier(0, node_type) >= 0 for node_type, _ in self.blocks.capacities[0].items
             },
             reused=self._reused() if self.kept and hop == self.blocks.num_hops - 1 else {},
+            edge_features={
+                name: edge_features_of(table) for name, table in tables.items() if table.entry_features is not None
+            },
         )
 
     def _reused(self) -> dict[str, ReusedRows]:

@@ -3,8 +3,8 @@
 The host sampler fills these arrays, programs are compiled for their shapes, and compressing a table adds more of them.
 """
 
-from collections.abc import Collection
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 
@@ -13,6 +13,13 @@ from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.sampling.plan import Capacities, SamplingPlan
 
 Array = Any
+
+
+class EntryFeatures(NamedTuple):
+    """Features of one draw's entries: their columns, and whether each entry is a sender of its own."""
+
+    columns: int
+    splits: bool
 
 
 class Make(Protocol):
@@ -28,12 +35,14 @@ def block_arrays(
     *,
     compressed: bool = False,
     weighted: Collection[str] = (),
+    featured: Mapping[str, EntryFeatures] | None = None,
 ) -> SampledBlocks:
     """The blocks of a batch with arrays that `make` makes.
 
     Args:
         compressed: with `edges` beside every table.
         weighted: draws whose entries have relations and weights.
+        featured: by draw, the features of its entries' edges; None: no draw has any.
     """
     hops = []
     for hop in range(plan.num_hops):
@@ -41,6 +50,9 @@ def block_arrays(
         for draw in plan.draws_at(hop):
             targets, width = capacities[hop][draw.target], draw.widths[hop]
             sources, has_weights = capacities[hop + 1][draw.source], draw.name in weighted
+            features = (featured or {}).get(draw.name)
+            splits = features is not None and features.splits
+            sources = targets * width if splits else sources
             tables[draw.name] = NeighborTable(
                 senders=make(targets, width),
                 num_neighbors=make(targets),
@@ -53,6 +65,8 @@ def block_arrays(
                 edge_entries=make(targets * width) if compressed and has_weights else None,
                 entry_relations=make(targets, width) if has_weights else None,
                 entry_weights=make(targets, width, dtype=jnp.float32) if has_weights else None,
+                entry_features=make(targets, width, features.columns, dtype=jnp.float32) if features else None,
+                entry_senders=make(targets, width) if splits else None,
             )
         hops.append(tables)
     return SampledBlocks(

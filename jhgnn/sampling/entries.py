@@ -8,6 +8,8 @@ that stay.
 A stack of relations is drawn as one: k of a vertex's edges, of any of its relations. An entry of relation r at vertex v
 weighs (edges of v / k) / (edges of v under r). In expectation the weighted sum over entries is then R-GCN's sum of
 means over relations. Where edges are left out, both counts are of those that stay.
+
+Features of edges come to the entries in the same way (`jhgnn.sampling.entry_features`).
 """
 
 import dataclasses
@@ -20,7 +22,9 @@ import numpy as np
 
 from jhgnn.graph.sampled import NeighborTable, SampledBlocks
 from jhgnn.graph.semantic_graph import Csr
+from jhgnn.sampling.block_arrays import EntryFeatures
 from jhgnn.sampling.draw import neighbor_offsets, stream_keys, vertex_keys
+from jhgnn.sampling.entry_features import with_entry_features
 from jhgnn.sampling.native import native_offsets
 from jhgnn.sampling.plan import Draw, SamplingPlan
 
@@ -39,6 +43,8 @@ class EdgeFacts:
         group: int32 `[num_edges]`, ascending: the edge's (receiver, relation) in the stack; None where it is no stack.
         num_groups: how many groups there are.
         num_links: how many training links there are.
+        features: float32 `[num_edges, columns]`, or None; not beside any of the others.
+        splits: whether entries with features become senders of their own.
     """
 
     forwards: Array  # or None, like those after it
@@ -47,6 +53,13 @@ class EdgeFacts:
     group: Array
     num_groups: int = dataclasses.field(metadata={"static": True})
     num_links: int = dataclasses.field(metadata={"static": True})
+    features: Array = None
+    splits: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    @property
+    def of_entries(self) -> EntryFeatures | None:
+        """The features that entries get."""
+        return None if self.features is None else EntryFeatures(int(self.features.shape[1]), self.splits)
 
 
 class HostEntries:
@@ -61,7 +74,7 @@ class HostEntries:
     def annotated(self, blocks: SampledBlocks, ids: np.ndarray, seed: int, step: int) -> SampledBlocks:
         """Blocks without the entries that show a link of the batch, and with weights for those of stacks.
 
-        The blocks have a leading axis over shards.
+        Entries of draws whose edges have features get these. The blocks have a leading axis over shards.
 
         Args:
             ids: int32 `[batch]`, the whole batch's links, -1 for none.
@@ -91,6 +104,8 @@ class HostEntries:
             offsets = native_offsets(seed, step, hop, draw.key, flat, degrees, width)
         kept = np.arange(width)[None, :] < table.num_neighbors.reshape(-1)[:, None]
         positions = np.where(kept, indptr[known][:, None] + offsets, 0)
+        if facts.features is not None:
+            return with_entry_features(table, positions, facts.features, splits=facts.splits)
         links = ids[ids >= 0]
         if facts.forwards is not None:
             in_batch = np.zeros(facts.num_links + 1, bool)
@@ -156,6 +171,8 @@ def _table_on_device(
         offsets, _ = neighbor_offsets(vertex_keys(stream_keys(seed, step, hop, draw.key), vertices), degrees, width)
     kept = table.mask
     positions = jnp.where(kept, start[:, None] + offsets, 0)
+    if facts.features is not None:
+        return with_entry_features(table, positions, facts.features, splits=facts.splits)
     num_edges = edges.indices.shape[0]
     stays = jnp.ones(num_edges, bool)
     if facts.forwards is not None:

@@ -19,13 +19,18 @@ def edge_bytes(graph: HeteroGraph, plan: SamplingPlan) -> int:
 
 
 def choose_side(
-    graph: HeteroGraph, plan: SamplingPlan, platform: str, memory_bytes: int | None = None
+    graph: HeteroGraph,
+    plan: SamplingPlan,
+    platform: str,
+    memory_bytes: int | None = None,
+    feature_bytes: int = 0,
 ) -> tuple[Side, str]:
     """The side that `auto` samples on, and why, from static facts.
 
     Args:
         platform: of the devices that train: `cpu`, `gpu` or `tpu`.
         memory_bytes: of one device; None where it is not known.
+        feature_bytes: of the features of edges that are sampled with them.
     """
     if platform == "cpu":
         # bench/sampling.py: the jnp sampler takes several times as long as the native one on the same cores.
@@ -33,7 +38,7 @@ def choose_side(
     largest = max((graph.edges[relation].num_edges for draw in plan.draws for relation in draw.steps), default=0)
     if largest >= 2**31:
         return "host", f"a relation has {largest:,} edges, and the device sampler indexes with int32"
-    need = edge_bytes(graph, plan)
+    need = edge_bytes(graph, plan) + feature_bytes
     if memory_bytes is None:
         return "host", f"the edges take {need / 2**30:.2f} GiB and the memory of the device is not known"
     have = f"{need / 2**30:.2f} GiB of the device's {memory_bytes / 2**30:.2f} GiB"

@@ -235,21 +235,27 @@ def _check_rows(config: Config, model: type[Model]) -> None:
 
 
 def _check_edge_features(config: Config) -> None:
-    """What edge features are not read by yet: anything but whole graphs of node classification on one device."""
+    """What edge features are not read by yet."""
+    sampling, distributed = config.sampling, config.distributed
     if not config.model.edge_features:
         return
-    if config.sampling.batch_size:
+    if sampling.temporal != "none":
         raise InputError(
-            "model.edge_features are read over the whole graph, not by mini-batches; set sampling.batch_size = 0, or"
-            " leave them out"
+            f"model.edge_features are not drawn by time; leave them out, or sampling.temporal = {sampling.temporal!r}"
+        )
+    if sampling.hot != "none":
+        raise InputError(
+            f"model.edge_features: sampling.hot = {sampling.hot!r} keeps sums over neighbours without them; use 'none'"
         )
     if config.task.name == "link_prediction":
         raise InputError("model.edge_features are for classes of nodes, not for links; leave them out")
     if config.training.rows == "needed":
         raise InputError("model.edge_features are read over all rows; use training.rows = 'all' or 'auto'")
     for key in ("parts", "method"):
-        if getattr(config.distributed, key):
+        if getattr(distributed, key):
             raise InputError(f"model.edge_features are not cut into parts; leave distributed.{key} out")
+    if distributed.strategy == "raf":
+        raise InputError("model.edge_features are not divided by relation; use distributed.strategy = 'data'")
 
 
 def _check_parts(config: Config, model: type[Model]) -> None:

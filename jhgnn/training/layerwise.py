@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jhgnn.graph.edge_features import EdgeFeatures, mean_features
+from jhgnn.graph.edge_set import EdgeSet
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.sampled import PADDING
 from jhgnn.graph.schema import Relation
@@ -89,9 +91,19 @@ def _layer_rows(
         name: next(own for each, own in graph.edges.items() if name in (str(each), each.name)) for name in relations
     }
 
+    attends = execution.model.aggregation == "neighbor_attention"
+
     def block(chunk: Any) -> Block:
-        graphs, num_rows, of_targets, stacks, degrees = chunk
-        return Block(graphs, {node_type: num_rows}, {}, stacks=stacks, targets={node_type: of_targets}, degrees=degrees)
+        graphs, num_rows, of_targets, stacks, degrees, edge_features = chunk
+        return Block(
+            graphs,
+            {node_type: num_rows},
+            {},
+            stacks=stacks,
+            targets={node_type: of_targets},
+            degrees=degrees,
+            edge_features=edge_features,
+        )
 
     def sums(params: Params, read: Mapping[str, Any], chunk: Any, num_rows: int) -> Any:
         layer = nnx.merge(structure, params).layers[index]
@@ -109,10 +121,13 @@ def _layer_rows(
         of_targets = np.arange(chunk.num_rows) < chunk.stop - chunk.start
         stacks = {name: _stack_of(each, chunk, name) for name, each in stacked.items()}
         graphs = {name: each for name, each in chunk.graphs.items() if name not in stacked}
+        edge_features = {}
+        for name in execution.spec.edge_widths.keys() & graphs.keys():
+            graphs[name], edge_features[name] = _with_edge_features(edges[name], chunk, name, splits=attends)
         degrees = None
         if ERASED in chunk.ids:
             degrees = sampling.features.gather(ERASED, chunk.ids[ERASED])
-        return params, read, (graphs, of_targets, stacks, degrees), chunk.num_rows
+        return params, read, (graphs, of_targets, stacks, degrees, edge_features), chunk.num_rows
 
     total = None
     if execution.model.fuses_over_targets:
@@ -192,6 +207,30 @@ def _stack_of(stack: StackedRelations, chunk: Chunk, name: str) -> StackedRelati
         num_groups=0,
         implementation=IMPLEMENTATION,
     )
+
+
+def _with_edge_features(edges: EdgeSet, chunk: Chunk, name: str, *, splits: bool) -> tuple[SemanticGraph, EdgeFeatures]:
+    """A relation's edges into a chunk's receivers, and what a layer reads of their features, zeros for padding.
+
+    With `splits` each edge is a sender of its own, as attention reads them; else they are means by receiver.
+    """
+    graph, own = chunk.graphs[name], chunk.positions[name]
+    assert edges.features is not None
+    assert graph.coo is not None
+    features = edges.features[own]
+    if splits:
+        rows = np.zeros((graph.num_edges, features.shape[1]), np.float32)
+        rows[: len(features)] = features
+        numbers, senders = np.arange(graph.num_edges, dtype=np.int32), graph.incoming.indices
+        incoming = Csr(graph.incoming.indptr, numbers)
+        coo = dataclasses.replace(graph.coo, senders=numbers, incoming_position=numbers)
+        split = SemanticGraph(incoming, incoming, coo, None, graph.num_edges, graph.num_targets, name)
+        return split, EdgeFeatures(rows, senders)
+    indptr = edges.indptr[chunk.start : chunk.stop + 1] - edges.indptr[chunk.start]
+    means = mean_features(EdgeSet(indptr, edges.senders[own], features=features)).rows
+    rows = np.zeros((chunk.num_rows, means.shape[1]), np.float32)
+    rows[: len(means)] = means
+    return graph, EdgeFeatures(rows)
 
 
 def chunks(

@@ -289,24 +289,31 @@ def with_edge_features(
     Raises:
         InputError: the model is to read edge features, and no relation has any.
     """
+    changed, found = dict(graphs), {}
+    for name, edges in featured_edges(problem).items():
+        if problem.model.aggregation == "neighbor_attention":
+            changed[name], found[name] = split_senders(edges, name)
+        else:
+            found[name] = mean_features(edges)
+    return changed, found
+
+
+def featured_edges(problem: Problem) -> dict[str, EdgeSet]:
+    """The relations whose edges have features that the model reads; without `edge_features` none.
+
+    Raises:
+        InputError: the model is to read edge features, and no relation has any.
+    """
     graph = problem.graph
     if not problem.config.model.edge_features:
-        return graphs, {}
-    attends = problem.model.aggregation == "neighbor_attention"
-    changed, found = dict(graphs), {}
-    for relation, edges in graph.edges.items():
-        if edges.features is not None:
-            name = str(relation)
-            if attends:
-                changed[name], found[name] = split_senders(edges, name)
-            else:
-                found[name] = mean_features(edges)
+        return {}
+    found = {str(relation): edges for relation, edges in graph.edges.items() if edges.features is not None}
     if not found:
         raise InputError(
             f"model.edge_features: no relation of {graph.name!r} has features of edges; add features to an edge table,"
             " or leave it out"
         )
-    return changed, found
+    return found
 
 
 def read_metapaths(graph: HeteroGraph, config: ModelConfig) -> tuple[Metapath, ...]:

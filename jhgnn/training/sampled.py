@@ -440,6 +440,7 @@ class Sampled(Execution):
             array,
             compressed=sampling.compressed,
             weighted=[stack.name for stack in sampling.stacks],
+            featured={name: own.of_entries for name, own in sampling.facts.items() if own.of_entries is not None},
         )
         features = {} if sampling.features_on_device[0] else self.features_of(blocks, sampling.features.abstract)
         found = (array(share), blocks, features, array(2, dtype=jnp.uint32) if sampling.reuse is not None else None)

@@ -43,6 +43,7 @@ from jhgnn.training.problem import (
     Problem,
     build_graphs,
     feature_widths,
+    featured_edges,
     read_metapaths,
     relations_of,
     stackable,
@@ -66,7 +67,7 @@ class Sampling:
         side: where to sample, and why.
         features_on_device: whether the compiled step gathers features, and why.
         compressed: whether the host compresses sampled tables in both directions, for the kernels of the CPU.
-        facts: by draw, what its edges stand for, where some are left out of a batch or weighted.
+        facts: by draw, what its edges stand for, where some are left out of a batch or weighted, or have features.
         stacks: the draws over several relations at once.
         stacked: by draw, all edges of these relations, on the host.
         offsets: as in `SampledInputs`.
@@ -138,6 +139,7 @@ def plan_sampling(problem: Problem) -> Sampling:
     sgb_s = time.perf_counter() - start
     relations = {} if metapaths else relations_of(problem, [str(each) for each in graph.schema.relations])
     names = [*relations, *(metapath.name for metapath in metapaths)]
+    featured = featured_edges(problem)
     spec = GraphSpec(
         num_nodes=dict(graph.num_nodes),
         feature_widths=feature_widths(graph),
@@ -146,6 +148,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         metapaths=tuple(metapath.name for metapath in metapaths),
         implementations=dict.fromkeys(names, ""),  # chosen below; what the model reads does not depend on it
         sparse_implementation=OPS["sparse_matmul"].choose(SparseRows)[0],
+        edge_widths={name: edges.features.shape[1] for name, edges in featured.items() if edges.features is not None},
     )
     built: Any = nnx.eval_shape(lambda: model(config.model, spec, rngs=nnx.Rngs(0)))
     num_layers = len(built.layers)
@@ -162,7 +165,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         degrees = np.diff(next(iter(sampled.edges.values())).indptr)
         tables[ERASED] = degrees.astype(np.float32)[:, None]
     features = HostRows(cast(Any, tables))  # those of parts are cut for the devices, and never gathered here
-    side = _choose_side(config, sampled, plan)
+    side = _choose_side(config, sampled, plan, featured)
     implementation, reason = _choose_aggregation(problem, side[0])
     spec = dataclasses.replace(spec, implementations=dict.fromkeys(names, implementation))
     compressed = "edges" in OPS[model.aggregation].views(implementation, NeighborTable)
@@ -184,7 +187,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         side=side,
         features_on_device=_choose_feature_side(config, features, side[0]),
         compressed=compressed,
-        facts=_facts(problem, plan, stacked, orders),
+        facts=_facts(problem, plan, stacked, orders) | _edge_features(problem, plan, featured),
         stacks=tuple(
             SampledStack(name, each.relations, each.source, each.target, "native" if compressed else "segment")
             for name, each in stacked.items()
@@ -258,6 +261,16 @@ def _facts(
         elif draw.name in by_name:
             facts[draw.name] = EdgeFacts(*by_name[draw.name], None, None, 0, num_links)
     return facts
+
+
+def _edge_features(problem: Problem, plan: SamplingPlan, featured: Mapping[str, EdgeSet]) -> dict[str, EdgeFacts]:
+    """Features of edges by draw; attention reads each entry as a sender of its own."""
+    splits = problem.model.aggregation == "neighbor_attention"
+    return {
+        draw.name: EdgeFacts(None, None, None, None, 0, 0, featured[draw.name].features, splits)
+        for draw in plan.draws
+        if draw.name in featured and any(draw.widths)
+    }
 
 
 def _joined(
@@ -394,7 +407,9 @@ def _memory_bytes() -> int | None:
     return (statistics or {}).get("bytes_limit")
 
 
-def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tuple[Side, str]:
+def _choose_side(
+    config: Config, sampled: HeteroGraph, plan: SamplingPlan, featured: Mapping[str, EdgeSet]
+) -> tuple[Side, str]:
     if plan.temporal != "none":
         return "host", "sampling.temporal"
     if config.sampling.side == "auto":
@@ -404,7 +419,8 @@ def _choose_side(config: Config, sampled: HeteroGraph, plan: SamplingPlan) -> tu
             return "host", "the host stages the rows of mapped tables"
         if config.sampling.hot in ("stale", "literal"):
             return "host", "batches of a super-batch are drawn from different graphs"
-        return choose_side(sampled, plan, target_platform(), _memory_bytes())
+        feature_bytes = sum(edges.features.nbytes for edges in featured.values() if edges.features is not None)
+        return choose_side(sampled, plan, target_platform(), _memory_bytes(), feature_bytes)
     return config.sampling.side, "named by sampling.side"
 
 
