@@ -43,6 +43,8 @@ class NeighborTable:
             where the model reads none.
         entry_senders: int32 `[num_targets, width]`, the slot that each entry stands for, where each is a sender of its
             own (`jhgnn.sampling.entry_features`); else None.
+        entry_edges: int64 `[num_targets, width]`, on the host: the edge of each entry in the relation, where a sampler
+            tells; `jhgnn.sampling.entries` takes it off.
         num_sources: slots of the source type at the next hop; of such a table, its entries.
         name: the relation or metapath.
     """
@@ -60,6 +62,7 @@ class NeighborTable:
     entry_weights: Array | None = None
     entry_features: Array | None = None
     entry_senders: Array | None = None
+    entry_edges: Array | None = None
 
     @property
     def num_targets(self) -> int:

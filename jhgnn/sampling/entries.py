@@ -9,7 +9,8 @@ A stack of relations is drawn as one: k of a vertex's edges, of any of its relat
 weighs (edges of v / k) / (edges of v under r). In expectation the weighted sum over entries is then R-GCN's sum of
 means over relations. Where edges are left out, both counts are of those that stay.
 
-Features of edges come to the entries in the same way (`jhgnn.sampling.entry_features`).
+Features of edges come to the entries in the same way (`jhgnn.sampling.entry_features`), but for the sampler by time,
+whose tables tell their entries' edges.
 """
 
 import dataclasses
@@ -94,6 +95,9 @@ class HostEntries:
         self, draw: Draw, hop: int, table: NeighborTable, vertices: np.ndarray, ids: np.ndarray, seed: int, step: int
     ) -> NeighborTable:
         facts, indptr = self.facts[draw.name], self.edges[draw.name].indptr
+        if table.entry_edges is not None:
+            told = dataclasses.replace(table, entry_edges=None)
+            return with_entry_features(told, table.entry_edges, facts.features, splits=facts.splits)
         flat = np.ascontiguousarray(vertices).reshape(-1)
         known = np.maximum(flat, 0)
         degrees = np.where(flat >= 0, indptr[known + 1] - indptr[known], 0).astype(np.int32)

@@ -10,7 +10,7 @@ Source: the constraint is that of temporal graph networks (Rossi et al., 2020, 3
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.graph.sampled import PADDING, SampledBlocks
+from jhgnn.graph.sampled import PADDING, NeighborTable, SampledBlocks
 from jhgnn.graph.visible import visible_from
 from jhgnn.sampling.block_arrays import block_arrays
 from jhgnn.sampling.capacities import Buckets, cumulative
@@ -38,9 +38,21 @@ class TimedEdges:
     neither is always visible.
     """
 
-    def __init__(self, indptr: np.ndarray, senders: np.ndarray, ranks: np.ndarray | None, num_ranks: int) -> None:
-        """`ranks` int64 `[num_edges]`, in [0, num_ranks), are where the edges' times stand; None: none has a time."""
+    def __init__(
+        self,
+        indptr: np.ndarray,
+        senders: np.ndarray,
+        ranks: np.ndarray | None,
+        num_ranks: int,
+        *,
+        numbered: bool = False,
+    ) -> None:
+        """`ranks` int64 `[num_edges]`, in [0, num_ranks), are where the edges' times stand; None: none has a time.
+
+        With `numbered` it is known which edges of the graph they are.
+        """
         self.indptr, self._span = indptr, num_ranks + 1
+        self.numbers: np.ndarray | None = None  # of the edges in the order of time, where that is another one
         self._order: np.ndarray | None = None
         self.senders = senders
         if ranks is None:
@@ -49,6 +61,7 @@ class TimedEdges:
         order = receivers * self._span + ranks
         ascending = np.argsort(order, kind="stable")
         self._order, self.senders = order[ascending], np.ascontiguousarray(senders[ascending])
+        self.numbers = ascending if numbered else None
 
     def visible(self, vertices: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where each vertex's edges start, and how many of them have a rank below its limit; 0 for `PADDING`.
@@ -108,11 +121,12 @@ class _Met:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Drawn:
-    """One table in pairs: int64 `[rows, width]`, how many of a row count, and visits of walks."""
+    """One table in pairs: int64 `[rows, width]`, how many of a row count, visits of walks, and entries' edges."""
 
     pairs: np.ndarray
     counts: np.ndarray
     visits: np.ndarray | None
+    edges: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,18 +146,22 @@ class TemporalSampler:
     """Samples batches of one plan on the CPU as `HostSampler` does, for seeds that have times. Several threads may.
 
     All seeds of a batch at one time, later than all edges, draw what `HostSampler` draws from edges in the order of
-    time. Its buffers are those of NumPy; 12 bytes an edge are kept besides the graph.
+    time. Its buffers are those of NumPy; 12 bytes an edge are kept besides the graph, and 8 more where entries have
+    their edges.
     """
 
-    def __init__(self, graph: HeteroGraph, plan: SamplingPlan) -> None:
+    def __init__(self, graph: HeteroGraph, plan: SamplingPlan, with_edges: Collection[str] = ()) -> None:
         """
+        Args:
+            with_edges: draws by fan-out whose tables have `entry_edges`.
+
         Raises:
             InputError: nodes of a seed type have no times.
         """
         if plan.temporal == "none":
             raise ValueError("the plan has no rule of time")
         check_seed_times(graph, plan.seed_types)
-        self.graph, self.plan = graph, plan
+        self.graph, self.plan, self._with_edges = graph, plan, frozenset(with_edges)
         relations = dict.fromkeys(relation for draw in plan.draws for relation in draw.steps)
         times = {relation: visible_from(graph, relation) for relation in relations}
         self._times = _distinct(own for own in times.values() if own is not None)
@@ -154,6 +172,7 @@ class TemporalSampler:
                 graph.edges[relation].senders,
                 None if own is None else np.searchsorted(self._times, own),
                 len(self._times),
+                numbered=str(relation) in self._with_edges,
             )
             for relation, own in times.items()
         }
@@ -224,9 +243,13 @@ class TemporalSampler:
             offsets = native_offsets(seed, step, hop, draw.key, vertices, degrees.astype(np.int32), width)
         kept = _leading(counts, width)
         pairs = np.zeros(kept.shape, np.int64)
-        senders = edges.senders[(start[:, None] + offsets)[kept]]
-        pairs[kept] = senders.astype(np.int64) * self._span + np.repeat(limits, counts)
-        return _Drawn(pairs, counts.astype(np.int32), None)
+        drawn = (start[:, None] + offsets)[kept]
+        pairs[kept] = edges.senders[drawn].astype(np.int64) * self._span + np.repeat(limits, counts)
+        of_entries = None
+        if draw.name in self._with_edges:
+            of_entries = np.zeros(kept.shape, np.int64)
+            of_entries[kept] = drawn if edges.numbers is None else edges.numbers[drawn]
+        return _Drawn(pairs, counts.astype(np.int32), None, of_entries)
 
     def _walk(self, draw: Draw, hop: int, seed: int, step: int, vertices: np.ndarray, limits: np.ndarray) -> _Drawn:
         rows, num_walks = len(vertices), draw.num_walks
@@ -268,6 +291,8 @@ class TemporalSampler:
             return np.zeros((len(drawn), *shape), dtype)
 
         blocks = block_arrays(plan, capacities, make)
+        hops = tuple({name: self._told(table) for name, table in own.items()} for own in blocks.hops)
+        blocks = dataclasses.replace(blocks, hops=hops)
         for shard, own in enumerate(drawn):
             for name, ids in blocks.nodes.items():
                 ids[shard] = PADDING
@@ -277,6 +302,11 @@ class TemporalSampler:
                 for draw in plan.draws_at(hop):
                     self._write(blocks.hops[hop][draw.name], shard, tables[draw.name], draw, own.met, starts)
         return dataclasses.replace(blocks, added=np.stack([own.added(plan) for own in drawn]).astype(np.int32))
+
+    def _told(self, table: NeighborTable) -> NeighborTable:
+        """The table with room for its entries' edges, where it has them."""
+        edges = np.zeros(table.senders.shape, np.int64) if table.name in self._with_edges else None
+        return dataclasses.replace(table, entry_edges=edges)
 
     def _write(
         self, table: Any, shard: int, drawn: _Drawn, draw: Draw, met: Mapping[str, _Met], starts: Mapping[str, Any]
@@ -292,12 +322,16 @@ class TemporalSampler:
             table.num_neighbors[shard, own] = drawn.counts[begin:end]
             if drawn.visits is not None:
                 table.visits[shard, own] = drawn.visits[begin:end]
+            if drawn.edges is not None:
+                table.entry_edges[shard, own] = drawn.edges[begin:end]
             begin = end
 
 
-def host_sampler(graph: HeteroGraph, plan: SamplingPlan, threads: int) -> HostSampler | TemporalSampler:
-    """The sampler on the host that a plan asks for."""
-    return HostSampler(graph, plan, threads) if plan.temporal == "none" else TemporalSampler(graph, plan)
+def host_sampler(
+    graph: HeteroGraph, plan: SamplingPlan, threads: int, with_edges: Collection[str] = ()
+) -> HostSampler | TemporalSampler:
+    """The sampler on the host that a plan asks for; of `with_edges` see `TemporalSampler`, the other draws again."""
+    return HostSampler(graph, plan, threads) if plan.temporal == "none" else TemporalSampler(graph, plan, with_edges)
 
 
 def check_seed_times(graph: HeteroGraph, seed_types: Iterable[str]) -> None:

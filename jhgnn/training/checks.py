@@ -239,10 +239,6 @@ def _check_edge_features(config: Config) -> None:
     sampling, distributed = config.sampling, config.distributed
     if not config.model.edge_features:
         return
-    if sampling.temporal != "none":
-        raise InputError(
-            f"model.edge_features are not drawn by time; leave them out, or sampling.temporal = {sampling.temporal!r}"
-        )
     if sampling.hot != "none":
         raise InputError(
             f"model.edge_features: sampling.hot = {sampling.hot!r} keeps sums over neighbours without them; use 'none'"

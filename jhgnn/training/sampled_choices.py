@@ -23,13 +23,13 @@ from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
 from jhgnn.graph.row_ids import RowIds
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.schema import Metapath, Relation, Schema
-from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.semantic_graph import Csr, SemanticGraph
 from jhgnn.graph.sparse_rows import SparseRows, padded_bytes
 from jhgnn.graph.stacked import StackedRelations, stack_relations
 from jhgnn.nn.inputs import GraphSpec, SampledStack
 from jhgnn.ops.registry import OPS, check_named
 from jhgnn.runtime.platform import target_platform
-from jhgnn.sampling.entries import EdgeFacts
+from jhgnn.sampling.entries import EdgeFacts, HostEntries
 from jhgnn.sampling.hot import HotVertices
 from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.reuse import Reuse
@@ -97,6 +97,15 @@ class Sampling:
     table_rows: str = "xla"
     hot: HotVertices | None = None
     reuse: Reuse | None = None
+
+    def host_entries(self) -> HostEntries | None:
+        """What completes the host sampler's blocks; None where there is nothing to do."""
+        edges = {
+            draw.name: Csr(self.sampled.edges[draw.steps[0]].indptr, self.sampled.edges[draw.steps[0]].senders)
+            for draw in self.plan.draws
+            if draw.name in self.facts
+        }
+        return HostEntries(self.plan, edges, self.facts) if self.facts else None
 
     @property
     def endpoints(self) -> tuple[tuple[str, str, str], ...]:

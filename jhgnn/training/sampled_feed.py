@@ -10,10 +10,8 @@ import numpy as np
 from jhgnn.config import SamplingConfig
 from jhgnn.distributed.shares import Shares
 from jhgnn.graph.sampled import SampledBlocks
-from jhgnn.graph.semantic_graph import Csr
 from jhgnn.sampling.capacities import Buckets, padding_waste
 from jhgnn.sampling.compressed import with_edges
-from jhgnn.sampling.entries import HostEntries
 from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import Loader
@@ -58,12 +56,7 @@ class SampledFeed(LoadedFeed):
         mesh, sampling = source.mesh, source.sampling
         if sampling.side[0] != "host":
             return
-        edges = {
-            draw.name: Csr(sampling.sampled.edges[draw.steps[0]].indptr, sampling.sampled.edges[draw.steps[0]].senders)
-            for draw in sampling.plan.draws
-            if draw.name in sampling.facts
-        }
-        self._entries = HostEntries(sampling.plan, edges, sampling.facts) if sampling.facts else None
+        self._entries = sampling.host_entries()
         parts = source.shares.num_parts
         self._shards = range(parts * mesh.local_shards.start, parts * mesh.local_shards.stop)
         self._loader = Loader(

@@ -57,7 +57,7 @@ def learn_layout(execution: "Sampled") -> Layout:
     """Samples shares of the first batches, and lays out the arrays to place."""
     sampling, config, parts = execution.sampling, execution.config, execution.parts
     sampler: HostSampler | TurnSampler | TemporalSampler = host_sampler(
-        sampling.sampled, sampling.plan, config.sampling.threads
+        sampling.sampled, sampling.plan, config.sampling.threads, sampling.facts
     )
     if sampling.reuse is not None:
         sampler = TurnSampler(sampling.reuse.graphs, sampling.plan, config.sampling.threads)

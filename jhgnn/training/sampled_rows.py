@@ -34,7 +34,8 @@ def rows_of_samples(
     size = min(execution.config.sampling.batch_size, count)
     ids = np.full(-(-count // size) * size, PADDING, np.int32)
     ids[:count] = np.arange(count)
-    sampler = host_sampler(sampling.sampled, sampling.plan, execution.config.sampling.threads)
+    sampler = host_sampler(sampling.sampled, sampling.plan, execution.config.sampling.threads, sampling.facts)
+    entries = sampling.host_entries()
     if sampling.plan.temporal == "none":
         buckets = fixed(sampling.plan.bound_capacities({target: size}))
     else:  # the bound is far above what batches need, since a vertex may stand once for each seed
@@ -55,6 +56,7 @@ def rows_of_samples(
     made = []
     for step, own in enumerate(ids.reshape(-1, size)):
         blocks, _ = sampler.sample({target: own}, seed, step, buckets)
+        blocks = blocks if entries is None else entries.annotated(blocks, own, seed, step)
         inputs = SampledInputs(features_of(blocks), blocks, sampling.endpoints)
         made.append(np.asarray(run(params, inputs)))
     return {target: np.concatenate(made)[:count]}

@@ -187,7 +187,6 @@ def test_a_run_with_edge_features_is_opened_and_predicts_a_grown_graph():
     [
         ({"model": "han"}, "model.edge_features are read by 'rgcn' and 'rgat', not by 'han'"),
         ({"model": "gat"}, "model.edge_features are read by 'rgcn' and 'rgat', not by 'gat'"),
-        ({"sampling": {"batch_size": 8, "temporal": "until"}}, "not drawn by time; leave them out"),
         ({"sampling": {"batch_size": 8, "hot": "stale"}}, "keeps sums over neighbours without them; use 'none'"),
         ({"sampling": {"batch_size": 8}, "distributed": {"strategy": "raf"}}, "use distributed.strategy = 'data'"),
         ({"rows": "needed"}, "use training.rows = 'all' or 'auto'"),

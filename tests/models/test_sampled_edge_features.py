@@ -95,6 +95,23 @@ def test_layerwise_evaluation_gives_the_rows_of_the_whole_graph(name, monkeypatc
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["rgat", "rgcn"])
+def test_at_the_end_of_time_rows_are_those_of_the_whole_graph(name):
+    graph, rng = with_edge_features(academic()), np.random.default_rng(4)
+    edges = {
+        relation: dataclasses.replace(own, times=rng.integers(0, 8, own.num_edges))
+        for relation, own in graph.edges.items()
+    }
+    graph = dataclasses.replace(graph, edges=edges, node_times={"paper": np.full(graph.num_nodes["paper"], 9)})
+    config = recipe(name, edge_features=True, residual=True, sampling={"fan_out": "all", "temporal": "until"})
+    full = over_the_whole_graph(name)
+    params = noisy(full.initial_params(1))
+    expected = forward(full, params).embeddings
+    np.testing.assert_allclose(sampled(graph, config).rows(params, 0)["paper"], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rgat", "rgcn"])
 @pytest.mark.parametrize("way", ["two devices", "micro-batches"])
 def test_two_devices_and_micro_batches_do_what_one_device_does(name, way):
     graph = with_edge_features(academic())

@@ -124,13 +124,27 @@ def telling_edges():
     return dataclasses.replace(graph, edges=edges)
 
 
+def at_times(graph):
+    """The same with times of edges and papers."""
+    rng = np.random.default_rng(8)
+    edges = {
+        relation: dataclasses.replace(own, times=rng.integers(0, 8, own.num_edges))
+        for relation, own in graph.edges.items()
+    }
+    return dataclasses.replace(graph, edges=edges, node_times={"paper": rng.integers(2, 9, graph.num_nodes["paper"])})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["host", pytest.param("device", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "side", ["host", *(pytest.param(side, marks=pytest.mark.long) for side in ("device", "times"))]
+)
 @pytest.mark.parametrize("name", ["rgat", pytest.param("rgcn", marks=pytest.mark.long)])
 @pytest.mark.parametrize("fan_out", ["2,3", pytest.param("all", marks=pytest.mark.long)])
 def test_each_entry_has_the_features_of_its_own_edge(name, side, fan_out):
-    config = recipe(name, edge_features=True, sampling={"fan_out": fan_out, "side": side})
-    execution = sampled(telling_edges(), config)
+    where = {"temporal": "until"} if side == "times" else {"side": side}
+    config = recipe(name, edge_features=True, sampling={"fan_out": fan_out} | where)
+    graph = at_times(telling_edges()) if side == "times" else telling_edges()
+    execution = sampled(graph, config)
     batches = SampledFeed(execution.source, execution.batches(0)).iterate(Cursor())
     shard = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), next(batches).arguments[0])
     blocks = jax.jit(execution.reader(0).blocks)(execution.layout.resident, shard)
