@@ -83,6 +83,7 @@ def test_all_neighbours_give_the_loss_and_gradients_of_the_whole_graph(name, sid
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * largest), found[1], expected[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rgat", pytest.param("rgcn", marks=LONG)])
 def test_layerwise_evaluation_gives_the_rows_of_the_whole_graph(name, monkeypatch):
     monkeypatch.setattr(layerwise, "CHUNK_ROWS", 13)  # several chunks a layer

@@ -134,12 +134,9 @@ def at_times(graph):
     return dataclasses.replace(graph, edges=edges, node_times={"paper": rng.integers(2, 9, graph.num_nodes["paper"])})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "side", ["host", *(pytest.param(side, marks=pytest.mark.long) for side in ("device", "times"))]
-)
-@pytest.mark.parametrize("name", ["rgat", pytest.param("rgcn", marks=pytest.mark.long)])
-@pytest.mark.parametrize("fan_out", ["2,3", pytest.param("all", marks=pytest.mark.long)])
+@pytest.mark.parametrize("side", ["host", *(pytest.param(side, marks=LONG) for side in ("device", "times"))])
+@pytest.mark.parametrize("name", ["rgat", pytest.param("rgcn", marks=LONG)])
+@pytest.mark.parametrize("fan_out", ["2,3", pytest.param("all", marks=LONG)])
 def test_each_entry_has_the_features_of_its_own_edge(name, side, fan_out):
     where = {"temporal": "until"} if side == "times" else {"side": side}
     config = recipe(name, edge_features=True, sampling={"fan_out": fan_out} | where)
