@@ -219,6 +219,9 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, 
         processes.leave_on_bad_input(str(error))
     try:
         code = run(config, folder, num_seeds=num_seeds, resume=resume, leaving=leaving, several=True)
+        if not code:
+            # JAX's own farewell waits for `heartbeat_timeout_s`, for which the first one may write its summary alone.
+            processes.meet("done")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if of_storage(error):
