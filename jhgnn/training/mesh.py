@@ -110,7 +110,8 @@ class DeviceMesh:
     ) -> jax.stages.Lowered:
         """Maps a function over the mesh and traces it.
 
-        `jax.pmap` wraps the case of one axis, `jax.shard_map` that of two.
+        `jax.pmap` wraps the case of one axis in one process, `jax.shard_map` all others: of several processes `pmap`
+        would place arrays on the devices to lower, as large as all arguments.
 
         Args:
             function: takes what one device holds: `SHARDED` leaves without their leading axis.
@@ -119,14 +120,12 @@ class DeviceMesh:
             donate: numbers of the arguments whose memory the results take over.
             results: specs of what it gives back: `REPLICATED` leaves are the same on all devices.
         """
-        if self.relation_shards == 1:
+        if self.relation_shards == 1 and jax.process_count() == 1:
             axes = tuple(jax.tree.map(_axis, each, is_leaf=_is_spec) for each in specs)
             made = jax.tree.map(_axis, results, is_leaf=_is_spec)
             mapped = jax.pmap(
                 function, axis_name=DATA, in_axes=axes, out_axes=made, donate_argnums=donate, devices=self.devices
             )
-            if jax.process_count() > 1:  # lowering places its arguments there, so it needs some
-                arguments = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
             return mapped.lower(*arguments)
         by_leaf = tuple(_by_leaf(each, argument) for each, argument in zip(specs, arguments, strict=True))
 
