@@ -87,6 +87,21 @@ class DeviceMesh:
             shardings,
         )
 
+    def take_over(self, tree: Any, specs: Specs) -> Any:
+        """`place` of arrays that JAX made on this process's device and that nobody else holds, copying none of them.
+
+        What `place` makes of them in several processes shares their memory, which a step can then not be given to
+        write its results into: the first one would hold the whole state twice.
+        """
+        if jax.process_count() == 1 or len(self.local_devices) > 1:
+            return self.place(tree, specs)
+
+        def whole(leaf: jax.Array, spec: PartitionSpec) -> jax.Array:
+            shape = leaf.shape if spec == REPLICATED else (self.size, *leaf.shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, NamedSharding(self.mesh, spec), [leaf])
+
+        return jax.tree.map(whole, tree, _by_leaf(specs, tree))
+
     def compile(
         self,
         function: Callable[..., Any],
