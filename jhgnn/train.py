@@ -78,6 +78,7 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
     from jhgnn.runtime.console import Say
     from jhgnn.runtime.files import write_text
     from jhgnn.runtime.jax_settings import configure_jax
+    from jhgnn.runtime.step_memory import give_back_unused
     from jhgnn.training.prepare import prepare
     from jhgnn.training.remat import check_supported
     from jhgnn.training.reporting import describe
@@ -108,7 +109,9 @@ def run(config: Config, folder: Path, *, num_seeds: int, resume: bool, leaving: 
             if leads:
                 write_text(folder / "recipe.toml", recorded(config))
             describe(say, execution, folder)
+            give_back_unused()
             programs = within_budget(execution, say).compile()
+            give_back_unused()
             agree(COMPILED, {})
         with stop_on_signals() as stop:
             code, summary = _train_seeds(
@@ -219,6 +222,9 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, 
         processes.leave_on_bad_input(str(error))
     try:
         code = run(config, folder, num_seeds=num_seeds, resume=resume, leaving=leaving, several=True)
+        if not code:
+            # JAX's own farewell waits for `heartbeat_timeout_s`, for which the first one may write its summary alone.
+            processes.meet("done")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if of_storage(error):

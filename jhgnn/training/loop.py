@@ -23,6 +23,7 @@ from jhgnn.runtime.compile_counter import compilations
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.interrupt import StopRequest
 from jhgnn.runtime.processes import meet
+from jhgnn.runtime.step_memory import give_back_unused
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.tasks.task import Scores
 from jhgnn.training.checkpoint import CheckpointStore, Progress
@@ -160,6 +161,7 @@ class _Run:
         self.has_validation = self.execution.split_size("val") > 0
         self.latest: Scores = {}
         self.ended_by_callback = False
+        give_back_unused()
 
     def close(self) -> None:
         self.bar.close()
@@ -288,6 +290,7 @@ class _Run:
 
     def _scores(self, params: Params, splits: Sequence[str]) -> Scores:
         """Figures of every split that has examples."""
+        give_back_unused()  # the step's memory has other sizes than the evaluation needs
         return self.programs.evaluate(params, splits, self.seed)
 
     def _save(self) -> None:

@@ -87,6 +87,21 @@ class DeviceMesh:
             shardings,
         )
 
+    def take_over(self, tree: Any, specs: Specs) -> Any:
+        """`place` of arrays that JAX made on this process's device and that nobody else holds, copying none of them.
+
+        What `place` makes of them in several processes shares their memory, which a step can then not be given to
+        write its results into: the first one would hold the whole state twice.
+        """
+        if jax.process_count() == 1 or len(self.local_devices) > 1:
+            return self.place(tree, specs)
+
+        def whole(leaf: jax.Array, spec: PartitionSpec) -> jax.Array:
+            shape = leaf.shape if spec == REPLICATED else (self.size, *leaf.shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, NamedSharding(self.mesh, spec), [leaf])
+
+        return jax.tree.map(whole, tree, _by_leaf(specs, tree))
+
     def compile(
         self,
         function: Callable[..., Any],
@@ -110,7 +125,8 @@ class DeviceMesh:
     ) -> jax.stages.Lowered:
         """Maps a function over the mesh and traces it.
 
-        `jax.pmap` wraps the case of one axis, `jax.shard_map` that of two.
+        `jax.pmap` wraps the case of one axis in one process, `jax.shard_map` all others: of several processes `pmap`
+        would place arrays on the devices to lower, as large as all arguments.
 
         Args:
             function: takes what one device holds: `SHARDED` leaves without their leading axis.
@@ -119,14 +135,12 @@ class DeviceMesh:
             donate: numbers of the arguments whose memory the results take over.
             results: specs of what it gives back: `REPLICATED` leaves are the same on all devices.
         """
-        if self.relation_shards == 1:
+        if self.relation_shards == 1 and jax.process_count() == 1:
             axes = tuple(jax.tree.map(_axis, each, is_leaf=_is_spec) for each in specs)
             made = jax.tree.map(_axis, results, is_leaf=_is_spec)
             mapped = jax.pmap(
                 function, axis_name=DATA, in_axes=axes, out_axes=made, donate_argnums=donate, devices=self.devices
             )
-            if jax.process_count() > 1:  # lowering places its arguments there, so it needs some
-                arguments = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), arguments)
             return mapped.lower(*arguments)
         by_leaf = tuple(_by_leaf(each, argument) for each, argument in zip(specs, arguments, strict=True))
 

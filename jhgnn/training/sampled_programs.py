@@ -62,7 +62,7 @@ class SampledPrograms(Programs):
         parts, execution = self.execution.parts, self.execution
         if parts is None:
             return super().initial_state(seed)
-        return self.mesh.place(parts.initial(execution.traced_state, seed), execution.state_specs)
+        return self.mesh.take_over(parts.initial(execution.traced_state, seed), execution.state_specs)
 
     def whole(self, tree: Any) -> Any:
         parts = self.execution.parts

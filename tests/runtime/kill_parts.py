@@ -4,7 +4,8 @@
 A tiny graph of ogbn-mag's schema, whose authors, institutions and fields learn their rows. A checkpoint is asked for
 after every batch, so that many kills come while shards are written. After each kill a copy of the run goes on with
 another number of processes to its end, whose parameters, optimizer state and figures are compared with those of a run
-that nobody disturbed; the run itself is resumed by three processes and killed again. Prints a JSON line a kill.
+that nobody disturbed; the run itself is resumed by three processes and killed again. Prints a JSON line for each kill
+and adds it to `kills.jsonl` in the folder, so that the same command goes on where it was stopped.
 """
 
 import argparse
@@ -62,43 +63,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of who is killed, and when")
-    parser.add_argument("--out", type=Path, required=True, help="a new folder for all runs")
+    parser.add_argument("--out", type=Path, required=True, help="for all runs; new, or of the same command")
     options = parser.parse_args(arguments)
     found = survived(options.out, options.kills, options.seed)
-    worst = max(each["difference"] for each in found)
+    worst = max(gap for each in found for gap in each["difference"].values())
     in_save = sum(each["in_save"] for each in found)
     print(f"{len(found)} kills, {in_save} while a checkpoint was written; largest difference {worst:.2e}")
     return 0
 
 
-def survived(out: Path, kills: int, seed: int = 0) -> list[dict[str, Any]]:
+def survived(out: Path, kills: int, seed: int = 0, resumed_by: Sequence[int] = RESUMED) -> list[dict[str, Any]]:
     """What was seen at each kill.
+
+    Args:
+        out: for all runs; where a call before was stopped, this one goes on, and its kills count.
+        kills: in all.
+        seed: of who is killed, and when.
+        resumed_by: so many processes, each of which resumes every kill.
 
     Raises:
         AssertionError: something was lost, or a resumed run ended elsewhere.
     """
-    out.mkdir(parents=True)
-    for count in {KILLED, *RESUMED} - {1}:
-        assert partition.main([*GRAPH, f"--parts={count}", "--method=random", f"--out={out / f'parts-{count}'}"]) == 0
-    alone = out / "alone"
-    finish(start(out, alone, 1, "--training.checkpoint_every_s=300"))
-    expected, seen, rng, run = checkpoint_of(alone), [], random.Random(seed), out / "run-0"
-    for number in range(kills):
+    log, alone = out / "kills.jsonl", out / "alone"
+    if not log.exists():
+        out.mkdir(parents=True)
+        for count in {KILLED, *RESUMED} - {1}:
+            cut = [*GRAPH, f"--parts={count}", "--method=random", f"--out={out / f'parts-{count}'}"]
+            assert partition.main(cut) == 0
+        finish(start(out, alone, 1, "--training.checkpoint_every_s=300"))
+        log.touch()
+    expected = checkpoint_of(alone)
+    seen = [json.loads(line) for line in log.read_text().splitlines()]
+    for number in range(len(seen), kills):
+        rng = random.Random(f"{seed} {number}")
+        run = out / (seen[-1]["run"] if seen else "run-0")
         told = killed(out, run, rng)
         if told["ended"]:  # before it could be killed: another run takes its place
             run = out / f"run-{number + 1}"
             told = killed(out, run, rng)
             assert not told["ended"], "a run ends sooner than it can be killed"
-        processes = RESUMED[number % len(RESUMED)]
-        copy = out / f"resumed-{number}"
-        shutil.copytree(run, copy)
-        finish(*start_all(out, copy, processes, "--training.checkpoint_every_s=300", "--resume"))
-        told |= {"kill": number, "resumed_by": processes, "difference": difference(checkpoint_of(copy), expected)}
-        assert told["difference"] <= EQUAL, told
-        np.testing.assert_allclose(figures(copy), figures(alone), atol=1e-4)
+        told |= {"kill": number, "run": run.name, "difference": {}}
+        for processes in resumed_by:
+            copy = out / f"resumed-{number}"
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(run, copy)
+            finish(*start_all(out, copy, processes, "--training.checkpoint_every_s=300", "--resume"))
+            told["difference"][str(processes)] = difference(checkpoint_of(copy), expected)
+            assert told["difference"][str(processes)] <= EQUAL, told
+            np.testing.assert_allclose(figures(copy), figures(alone), atol=1e-4)
+            shutil.rmtree(copy)
+        with log.open("a") as lines:
+            print(json.dumps(told), file=lines)
         print(json.dumps(told), flush=True)
         seen.append(told)
-        shutil.rmtree(copy)
     return seen
 
 

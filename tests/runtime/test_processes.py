@@ -130,6 +130,27 @@ def test_a_process_that_compiles_longer_than_gloo_waits_is_waited_for(tmp_path):
     finish(*start_two(tmp_path / "run", "--training.epochs=1", program=["-c", SLOW_TO_COMPILE]))
 
 
+SLOW_TO_DRAW = """
+import sys, time
+from jhgnn.training import reporting
+draw_now = reporting.draw_curves
+def late(folder):
+    time.sleep(15)
+    return draw_now(folder)
+reporting.draw_curves = late
+from jhgnn.train import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_processes_wait_for_the_one_that_writes_the_summary(tmp_path):
+    """Longer than the runtime's farewell would, after which all of them fail although the run is complete."""
+    options = ("--training.epochs=1", "--distributed.heartbeat_timeout_s=5")
+    finish(*start_two(tmp_path / "run", *options, program=["-c", SLOW_TO_DRAW]))
+
+
 TOLD_LATE = """
 import pathlib, sys, time
 import jax

@@ -49,3 +49,33 @@ def test_most_steps_fault_no_memory_in(switch: str) -> None:
         assert faults > FAULTS / 2  # what the setting is for: without it, this test would mean nothing
     else:
         assert faults < FAULTS / 20
+
+
+GIVEN_BACK = """
+from pathlib import Path
+import numpy as np
+from jhgnn.runtime.step_memory import give_back_unused, keep_step_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+keep_step_memory()
+freed, kept = np.ones(25_000_000), np.ones(1_000)  # what is kept stands behind, so that the heap cannot shrink
+del freed
+before = resident()
+give_back_unused()
+print(before - resident(), kept.sum())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
+@pytest.mark.slow
+def test_what_setting_up_freed_goes_back_to_the_system() -> None:
+    environment = os.environ | {"JHGNN_KEEP_STEP_MEMORY": "", "GLIBC_TUNABLES": "", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", GIVEN_BACK], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    given_back, kept = done.stdout.split()
+    assert int(given_back) > 0.9 * 8 * 25_000_000
+    assert float(kept) == 1_000
