@@ -19,6 +19,9 @@ SWITCH = "JHGNN_KEEP_STEP_MEMORY"
 MAPPED_BYTES = 1 << 30
 """What is at least so large is still mapped: a heap in which it finds its place taken would grow by as much again."""
 
+UNUSED_BYTES = 1 << 28
+"""Free memory that the heap keeps between two stages."""
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
@@ -39,13 +42,29 @@ def keep_step_memory() -> None:
 
 
 def give_back_unused() -> None:
-    """Returns free memory of all heaps to the system; to be called between stages of the set-up, before the first step.
+    """Returns free memory of all heaps to the system where it is more than `UNUSED_BYTES`: for ends of stages.
 
     With `keep_step_memory` the heap keeps what reading a graph, tracing and compiling have freed, which can be more
-    than all that a part of a graph needs afterwards. Nothing happens without glibc.
+    than all that a part of a graph needs afterwards, and a step of a mini-batch keeps for the next what an evaluation
+    allocates beside it. Less is kept, since each page that comes back is a fault. Nothing happens without glibc 2.33.
     """
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError, AttributeError):  # another C library, or an older one
+        library = ctypes.CDLL(None)
+        library.mallinfo2.restype = _Mallinfo2
+        if library.mallinfo2().fordblks > UNUSED_BYTES:
+            library.malloc_trim(0)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Of malloc.h: what the allocator holds, in bytes; `fordblks` is free."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
 
 
 def kept_by_environment(before: Mapping[str, str]) -> dict[str, str]:

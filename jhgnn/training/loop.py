@@ -290,7 +290,6 @@ class _Run:
 
     def _scores(self, params: Params, splits: Sequence[str]) -> Scores:
         """Figures of every split that has examples."""
-        give_back_unused()  # the step's memory has other sizes than the evaluation needs
         return self.programs.evaluate(params, splits, self.seed)
 
     def _save(self) -> None:

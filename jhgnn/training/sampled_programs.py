@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.runtime.step_memory import give_back_unused
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.stores.device import DeviceRows
 from jhgnn.tasks.node_classification import added
@@ -106,6 +107,7 @@ class SampledPrograms(Programs):
     def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
         """See `Programs`: over sampled neighbours, or over all of them, as `sampling.evaluation` says."""
         execution = self.execution
+        give_back_unused()  # the step's memory has other sizes than the evaluation needs
         batches = {
             split: execution.evaluation_batches(split, seed) for split in splits if split in execution.task.splits
         }

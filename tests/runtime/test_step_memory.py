@@ -52,6 +52,7 @@ def test_most_steps_fault_no_memory_in(switch: str) -> None:
 
 
 GIVEN_BACK = """
+import sys
 from pathlib import Path
 import numpy as np
 from jhgnn.runtime.step_memory import give_back_unused, keep_step_memory
@@ -60,7 +61,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 keep_step_memory()
-freed, kept = np.ones(25_000_000), np.ones(1_000)  # what is kept stands behind, so that the heap cannot shrink
+freed, kept = np.ones(int(sys.argv[1])), np.ones(1_000)  # what is kept stands behind, so that the heap cannot shrink
 del freed
 before = resident()
 give_back_unused()
@@ -70,12 +71,12 @@ print(before - resident(), kept.sum())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
 @pytest.mark.slow
-def test_what_setting_up_freed_goes_back_to_the_system() -> None:
+@pytest.mark.parametrize(("mebibytes", "given_back"), [(400, True), (100, False)])
+def test_much_of_what_was_freed_goes_back_to_the_system_and_little_does_not(mebibytes: int, given_back: bool) -> None:
     environment = os.environ | {"JHGNN_KEEP_STEP_MEMORY": "", "GLIBC_TUNABLES": "", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", GIVEN_BACK], env=environment, capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-c", GIVEN_BACK, str(mebibytes << 17)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    given_back, kept = done.stdout.split()
-    assert int(given_back) > 0.9 * 8 * 25_000_000
+    less, kept = done.stdout.split()
+    assert int(less) > 0.9 * (mebibytes << 20) if given_back else int(less) < (1 << 20)
     assert float(kept) == 1_000
