@@ -139,7 +139,9 @@ def killed(out: Path, run: Path, rng: random.Random) -> dict[str, Any]:
         for each in running:
             each.kill()
             each.communicate()
-    if ended:
+    others = [each.returncode for number, each in enumerate(running) if number != victim]
+    if ended or not any(others):  # all had trained to the end and parted when the signal came
+        assert (run / "summary.json").exists(), errors
         return {"ended": True}
     waited = time.monotonic() - at
     for other, error in enumerate(errors):
