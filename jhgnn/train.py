@@ -239,7 +239,10 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, 
         processes.leave_with(f"{why} ({type(error).__name__}: {reason}); {left_in(folder)}; {way}")
     if code:
         processes.leave(code)
-    jax.distributed.shutdown()
+    try:
+        jax.distributed.shutdown()
+    except jax.errors.JaxRuntimeError:  # another one was killed on its way out, when the run was complete
+        processes.leave(code)  # JAX would try the same once more
     return code
 
 

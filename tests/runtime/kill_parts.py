@@ -139,7 +139,9 @@ def killed(out: Path, run: Path, rng: random.Random) -> dict[str, Any]:
         for each in running:
             each.kill()
             each.communicate()
-    if ended:
+    others = [each.returncode for number, each in enumerate(running) if number != victim]
+    if ended or 0 in others:  # who ends so knows that all have trained to the end
+        assert (run / "summary.json").exists(), errors
         return {"ended": True}
     waited = time.monotonic() - at
     for other, error in enumerate(errors):
