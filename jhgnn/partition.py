@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = from_options(options)
         return _check(options.check) if options.check else _partition(options, config)
 
-    return exits.ending(command, interrupted="ended at once, before the parts were whole; start again")
+    return exits.ending(command, interrupted="ended at once, before the parts were whole; start again", runs_jax=False)
 
 
 def _check(folder: str) -> int:

@@ -95,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     advice = "take a smaller share with --scale, or a machine with more memory"
-    return exits.ending(command, memory_advice=advice, closed_pipe=exits.DONE)  # `describe PATH | head`
+    # The code is for `describe PATH | head`.
+    return exits.ending(command, memory_advice=advice, closed_pipe=exits.DONE, runs_jax=False)
 
 
 if __name__ == "__main__":

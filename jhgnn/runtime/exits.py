@@ -8,11 +8,15 @@ import traceback
 from collections.abc import Callable
 
 from jhgnn.errors import InputError, StorageError
+from jhgnn.runtime.address_space import check_address_space
 from jhgnn.runtime.console import silence
 from jhgnn.runtime.interrupt import Leaving, leaving_on_signals
 from jhgnn.runtime.storage_cause import cause, of_storage
 
 DONE, FAILED, WRONG_INPUT, STORAGE = 0, 1, 2, 3
+
+_OF_MEMORY = ("RESOURCE_EXHAUSTED", "can't start new thread", "failed to map segment from shared object")
+"""The words of XLA, Python and the dynamic loader where memory, address space or threads ran out."""
 
 
 def ending(
@@ -21,6 +25,7 @@ def ending(
     interrupted: str = "ended at once; start again",
     memory_advice: str = "lower model.hidden, or set training.memory_budget or model.dtype = 'bfloat16'",
     closed_pipe: int = 128 + signal.SIGPIPE,
+    runs_jax: bool = True,
 ) -> int:
     """Runs a command and gives its exit code; what input or surroundings caused is one line on stderr.
 
@@ -29,12 +34,15 @@ def ending(
         interrupted: what Ctrl-C and SIGTERM are answered.
         memory_advice: what needs less memory.
         closed_pipe: the code where nobody reads what it says any more.
+        runs_jax: whether it will; then it is refused an address space that JAX does not fit into.
     """
     try:
         open_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # names that the locale has no letters for are escaped
                 stream.reconfigure(errors="backslashreplace")
+        if runs_jax:
+            check_address_space()
         with leaving_on_signals(interrupted) as leaving:
             code = command(leaving)
             sys.stdout.flush()
@@ -51,18 +59,21 @@ def ending(
         text = f"a warning became an error, as PYTHONWARNINGS or -W says: {type(warning).__name__}: {warning}"
         return _end(f"{' '.join(text.split())[:400]}; leave that out", WRONG_INPUT)
     except OSError as error:
+        if _is_of_memory(error):
+            return _out_of_memory(error, memory_advice)
         text = f"{error.filename or 'standard output, or a file'}: {error.strerror or ' '.join(str(error).split())}"
         return _end(text, STORAGE if of_storage(error) else WRONG_INPUT)
     except MemoryError as error:
         return _out_of_memory(error, memory_advice)
     except Exception as error:
-        if "RESOURCE_EXHAUSTED" in str(error) and cause(error) is None:  # XLA's word for it
+        if _is_of_memory(error) and cause(error) is None:
             return _out_of_memory(error, memory_advice)
         reason = cause(error)
         if reason is None and (setting := _refused_setting(error)):
             return _end(setting, WRONG_INPUT)
         if isinstance(error, RuntimeError) and str(error).startswith("Could not determine home"):  # pathlib's words
-            return _end("a path begins with ~, but this user has no home folder; set HOME", WRONG_INPUT)
+            hint = "set HOME, or write the path from / on where its name begins with ~"
+            return _end(f"a path begins with ~, but that user has no home folder; {hint}", WRONG_INPUT)
         if reason is None:
             raise
         return _end(f"a file cannot be read or written: {reason}", STORAGE)
@@ -94,6 +105,10 @@ def _refused_setting(error: BaseException) -> str:
         return ""
     names = ", ".join(sorted(name for name in os.environ if name.startswith("JAX_"))) or "none that it knows"
     return f"JAX cannot be imported: {' '.join(str(error).split())}; of its environment variables are set: {names}"
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    return any(words in str(error) for words in _OF_MEMORY)
 
 
 def _out_of_memory(error: BaseException, advice: str) -> int:

@@ -1,6 +1,8 @@
 """JAX as the commands set it up."""
 
+import errno
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -26,8 +28,24 @@ def configure_jax() -> None:
     check_xla_flags()
     check_platforms()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(CACHE_DIR.expanduser()))
+        _keep_programs(CACHE_DIR.expanduser())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _keep_programs(folder: Path) -> None:
+    """Has JAX keep compiled programs in a folder; where it cannot be written, says in one line that none are kept.
+
+    JAX itself would warn, with a line of its source, of each program that it does not find there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        told = f"compiled programs are not kept, since {folder} cannot be written: {error.strerror}"
+        print(f"{told}; set JAX_COMPILATION_CACHE_DIR to a folder that can", file=sys.stderr)
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _check_modes() -> None:

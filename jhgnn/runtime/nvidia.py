@@ -35,7 +35,11 @@ def check_platforms() -> None:
     """
     try:
         jax.default_backend()
-    except (RuntimeError, AssertionError) as error:  # the latter where JAX has no plugin to try
+    except (
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+    ) as error:  # the others where JAX has no plugin: with python -O
         asked = asked_platforms()
         if not _allows_gpus(asked):
             hint = "leave JAX_PLATFORMS out to run on what is here"

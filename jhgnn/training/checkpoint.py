@@ -22,6 +22,7 @@ from jhgnn.runtime.files import sync_folder, write_json
 from jhgnn.runtime.quiet_threads import quiet_threads
 from jhgnn.runtime.storage_cause import cause
 from jhgnn.training import mapped_leaves
+from jhgnn.training.checkpoint_path import check_path
 from jhgnn.training.checkpoint_shards import (
     is_sharded,
     read_manifest,
@@ -82,10 +83,14 @@ class CheckpointStore:
 
     Attributes:
         fallback: why an older checkpoint than the newest was taken, for a person; empty where it was not.
+
+    Raises:
+        InputError: the path holds a character that Orbax takes for a pattern.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        check_path(self.folder)
         self.fallback = ""
         self._before: Path | None = None  # the one that was read or written last
         self._sound: Path | None = None

@@ -11,14 +11,17 @@ from jhgnn.config import Config
 from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime.storage_cause import cause
+from jhgnn.training.checkpoint_path import check_path
 
 
 def open_folder(folder: Path, *, num_seeds: int, resume: bool) -> None:
     """Makes the run folder, or refuses to overwrite or to resume.
 
     Raises:
-        InputError: the folder holds a run already, holds none to resume, or cannot be written.
+        InputError: the folder holds a run already, holds none to resume, cannot be written, or has a name
+            that checkpoints cannot be read from.
     """
+    check_path(folder)
     recipe = folder / "recipe.toml"
     try:
         if resume and not recipe.exists():

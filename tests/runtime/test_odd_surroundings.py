@@ -12,7 +12,7 @@ import pytest
 
 from jhgnn.data import load_graph
 from jhgnn.errors import InputError
-from jhgnn.runtime import exits, huge_pages, jax_settings
+from jhgnn.runtime import exits, huge_pages, jax_settings, nvidia
 from jhgnn.runtime.storage_cause import of_storage
 from tests.commands import run_train, the_error, train_arguments
 
@@ -69,7 +69,7 @@ def test_a_user_without_a_home_folder_is_told_so(monkeypatch, capsys):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert exits.ending(lambda _: len(str(Path("~/.cache").expanduser()))) == 2
-    assert capsys.readouterr().err == "error: a path begins with ~, but this user has no home folder; set HOME\n"
+    assert capsys.readouterr().err.startswith("error: a path begins with ~, but that user has no home folder; set HOME")
 
 
 def test_a_warning_that_became_an_error_is_one_line(capsys):
@@ -141,3 +141,47 @@ def test_data_that_no_file_is_left_to_open_is_not_called_damaged(academic_path, 
     with pytest.raises(InputError, match="cannot be read: Too many open files") as raised:
         load_graph(academic_path)
     assert of_storage(raised.value)
+
+
+def test_an_address_space_that_jax_does_not_fit_into_is_one_line():
+    code, _, stderr = ended("predict --run nowhere", limits="ulimit -v 1400000;")
+    assert code == 2, stderr
+    assert stderr.startswith("error: ulimit -v allows 1.3 GiB of address space, and JAX with its threads takes")
+    assert stderr.count("\n") == 1
+
+
+def test_threads_that_cannot_be_started_and_libraries_that_cannot_be_mapped_are_one_line(capsys):
+    for error in (RuntimeError("can't start new thread"), OSError("x.so: failed to map segment from shared object")):
+
+        def fail(_: object, error: Exception = error) -> int:
+            raise error
+
+        assert exits.ending(fail) == 1
+        assert capsys.readouterr().err.startswith(f"error: out of memory: {error}")
+
+
+def test_without_a_folder_for_programs_one_line_says_that_none_are_kept(monkeypatch, capsys):
+    changed: list[object] = []
+    config = SimpleNamespace(update=lambda *change: changed.append(change))
+    monkeypatch.setattr(jax_settings, "jax", SimpleNamespace(config=config))
+    jax_settings._keep_programs(Path("/dev/null/.cache"))
+    assert not changed
+    said = capsys.readouterr().err
+    assert said.startswith("compiled programs are not kept, since /dev/null/.cache cannot be written: Not a directory")
+    assert said.count("\n") == 1
+
+
+def test_a_platform_that_is_not_here_is_one_line_without_assertions(monkeypatch):
+    def without_backend() -> str:
+        raise AttributeError("'NoneType' object has no attribute 'platform'")  # as JAX under python -O
+
+    monkeypatch.setattr("jax.default_backend", without_backend)
+    with pytest.raises(InputError, match="JAX cannot start it"):
+        nvidia.check_platforms()
+
+
+@pytest.mark.parametrize("name", ["a[0]", "a*", "a?", "a\\b"])
+def test_a_run_folder_that_orbax_would_take_for_a_pattern_is_refused(name, tmp_path, capsys):
+    assert run_train(*train_arguments(tmp_path / "data", tmp_path / name)) == 2
+    assert "which Orbax takes for a pattern" in the_error(capsys.readouterr().err)
+    assert not (tmp_path / name).exists()
