@@ -29,7 +29,7 @@ from bench.comparison.protocol import WorkerError
 from bench.comparison.report import check_page, draw_plot, write_tables
 from bench.comparison.results import FileError, Results, slower
 from bench.record import ROOT, commit
-from jhgnn.graph.memory_limit import available_memory_bytes
+from jhgnn.runtime.memory_limit import available_memory_bytes
 
 QUICK_BUDGET_S, BUDGET_S = 7.6 * 60, 38.5 * 60
 """From the command to the last measurement, installation included: 8 and 40 minutes with the tables."""

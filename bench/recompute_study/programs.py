@@ -14,11 +14,11 @@ from bench.recompute_study.variants import execution_with, program_of
 from bench.stepper import Stepper
 from jhgnn.config.recipe import load_recipe
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import available_memory_bytes, readable_bytes
 from jhgnn.planning.budget import candidate_of, policies
 from jhgnn.profiling.program_memory import stage_memory
 from jhgnn.runtime.files import write_text
 from jhgnn.runtime.jax_settings import configure_jax
+from jhgnn.runtime.memory_limit import available_memory_bytes, readable_bytes
 from jhgnn.training.execution import Programs
 from jhgnn.training.problem import read_problem
 

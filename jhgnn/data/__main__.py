@@ -13,9 +13,9 @@ from jhgnn.data import FORMATS, load
 from jhgnn.data.describe import describe, render, suggestions
 from jhgnn.data.detect import RULES, detect_format
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import GIB
 from jhgnn.runtime import exits
 from jhgnn.runtime.interrupt import Leaving
+from jhgnn.runtime.memory_limit import GIB
 
 
 class _Parser(argparse.ArgumentParser):

@@ -15,9 +15,9 @@ from jhgnn.data.tables.moments import shown
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import Features, HeteroGraph
 from jhgnn.graph.link_triples import LinkTriples
-from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.schema import Metapath
 from jhgnn.graph.semantic_graph_build import default_metapaths, estimate_num_edges
+from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 
 _TEXTS = ("relations", "columns", "the first")
 """Columns that stand to the left, as the first one does."""

@@ -19,7 +19,6 @@ from jhgnn.graph.chain_products import ChainProducts, shared_chains
 from jhgnn.graph.default_metapaths import default_metapaths
 from jhgnn.graph.factors import Chain, Factors, relation_counts
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.graph.memory_limit import default_memory_limit_bytes
 from jhgnn.graph.metapath_product import (
     PEAK_BYTES_PER_COUNTED_EDGE,
     PEAK_BYTES_PER_EDGE,
@@ -28,6 +27,7 @@ from jhgnn.graph.metapath_product import (
 from jhgnn.graph.schema import Metapath, Relation
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
 from jhgnn.graph.size_estimate import SizeEstimate, estimate_num_edges, refuse_if_too_large, too_large
+from jhgnn.runtime.memory_limit import default_memory_limit_bytes
 
 _log = logging.getLogger("jhgnn.sgb")
 

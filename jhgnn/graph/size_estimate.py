@@ -8,10 +8,10 @@ from jhgnn.errors import InputError
 from jhgnn.graph.chain_products import ChainProducts, row_peaks, rows_of_chain
 from jhgnn.graph.factors import Chain, Factors, relation_counts
 from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.metapath_plan import ChainPlan
 from jhgnn.graph.metapath_product import PEAK_BYTES_PER_EDGE, cost_of, row_flops
 from jhgnn.graph.schema import Metapath
+from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 
 _EXACT_BUDGET_S = 1.0  # counts expected to take less (by the cost model) are exact
 _SAMPLE_GROUP = 64  # rows drawn at a time

@@ -12,11 +12,11 @@ import jax
 
 from jhgnn.config.remat import POLICIES
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import readable_bytes
 from jhgnn.nn.recompute import without_gradient
 from jhgnn.planning.analysis import Analysis, analyse, analyse_compiled
 from jhgnn.planning.time_model import predicted_s
 from jhgnn.runtime.console import Say
+from jhgnn.runtime.memory_limit import readable_bytes
 from jhgnn.training.execution import Execution, Programs
 from jhgnn.training.remat import can_offload
 from jhgnn.training.sampled import cuts

@@ -4,7 +4,7 @@ import os
 import resource
 
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import readable_bytes
+from jhgnn.runtime.memory_limit import readable_bytes
 
 PROGRAMS_BYTES = 1450 * 2**20
 """Python, JAX, XLA's compiler, Orbax and Matplotlib mapped, with what they allocate for a graph of 69 nodes."""

@@ -8,7 +8,7 @@ import numpy as np
 from jhgnn.config import Config, SamplingConfig
 from jhgnn.distributed.placement import Placement
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
+from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.sampling.hot import HotVertices, bottom_draws, choose_hot, with_hot
 from jhgnn.stores.hot import HotRows, neighbor_means
 from jhgnn.training.sampled_choices import Sampling

@@ -23,13 +23,13 @@ from jhgnn.graph.edge_features import EdgeFeatures, mean_features, split_senders
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import erase_types
 from jhgnn.graph.hetero_graph import EdgeSet, HeteroGraph
-from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.graph.schema import Metapath, Relation, Schema
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.semantic_graph_build import build_semantic_graphs, default_metapaths
 from jhgnn.nn.model import Model
 from jhgnn.nn.no_layers import NoLayers
 from jhgnn.ops.registry import OPS, check_named
+from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.runtime.own_code import imported
 from jhgnn.tasks.class_counts import Loss, Metric
 from jhgnn.tasks.link_prediction import LinkPrediction

@@ -9,8 +9,8 @@ import numpy as np
 
 from jhgnn.config import Config, SamplingConfig
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.nn.reuse import UNMADE, KeptRows
+from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.sampling.reuse import Reuse, with_reuse
 from jhgnn.training.sampled_choices import Sampling
 

@@ -3,8 +3,8 @@
 import jax
 
 from jhgnn.errors import InputError
-from jhgnn.graph.memory_limit import available_memory_bytes, readable_bytes
 from jhgnn.nn.embeddings import with_tables
+from jhgnn.runtime.memory_limit import available_memory_bytes, readable_bytes
 from jhgnn.training.execution import Execution, num_bytes
 from jhgnn.training.problem import Problem, read_metapaths, stackable
 

@@ -1,4 +1,4 @@
-"""How much memory a semantic graph build may take where the recipe does not say."""
+"""How much memory can be taken, and how much a semantic graph build may take where the recipe does not say."""
 
 import os
 from pathlib import Path
