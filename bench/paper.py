@@ -1,19 +1,16 @@
 """The characterization paper's experiments, as far as this machine allows, as a page: `python -m bench.paper`.
 
-Profiles some 100 runs. The largest of those with segment sums need up to 14 GiB; `--aggregation fused` leaves them
-out.
+Profiles some 100 runs. With segment sums HAN on DBLP needs 12 GiB of temporaries alone (docs/recompute.md);
+`--aggregation fused` leaves those runs out.
 What is stored is profiled again only where the package has changed since; cut, the same command goes on where it was.
 `--check` says which stored figures are older than the code that they measure, and ends with 1 if any is.
 """
 
 import functools
 import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.paper_study.figures import draw_all
@@ -22,7 +19,7 @@ from bench.paper_study.guidelines import guidelines
 from bench.paper_study.modelled import LOCALITY, SEVERAL
 from bench.paper_study.runs import AGGREGATIONS, NOISE, SOURCES, TRACED_STEPS, Run, planned, take
 from bench.record import RESULTS as STORED
-from bench.record import ROOT, changed_since, commit, store
+from bench.record import ROOT, changed_since, store
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
@@ -122,7 +119,7 @@ CAPTIONS = {
 def document(results: Mapping[str, Any]) -> str:
     """The findings as a page."""
     rows = [*results["rows"], *contention_rows()]
-    machine = results["machine"]
+    machines, versions = (sorted({row[name] for row in results["rows"]}) for name in ("machine", "jax"))
     commits = sorted({row["commit"] for row in results["rows"]})
     loads = [row["load"] for row in results["rows"]]
     loud = [row for row in results["rows"] if row["noise"] is not None and row["noise"] > NOISE]
@@ -144,7 +141,7 @@ def document(results: Mapping[str, Any]) -> str:
         " `bench/results/paper.json` holds every figure. `python -m bench.paper --check` tells which of them are older"
         " than the code that they measure.",
         "",
-        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; JAX {machine['jax']}, float32,"
+        f"Machine: {', '.join(machines)}; JAX {', '.join(versions)}, float32,"
         f" synthetic graphs of Table 3's sizes, at {', '.join(commits)}; the fastest of {results['traced_steps']}"
         f" traced steps. The load was {min(loads):.1f} to {max(loads):.1f}; {noise}: read times as shares and ratios.",
         "",
@@ -241,20 +238,6 @@ def tables(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _machine() -> dict[str, Any]:
-    import jax
-
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "system": platform.system(),
-        "jax": jax.__version__,
-        "commit": commit(),
-    }
-
-
 def parser() -> OneLineParser:
     """The command line; wrong arguments raise InputError."""
     parser = OneLineParser(prog="python -m bench.paper", description=__doc__)
@@ -298,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kept = sorted(
                 (each for name, each in found.items() if name in order), key=lambda row: order.index(key(row))
             )
-            store(RESULTS, {"machine": _machine(), "traced_steps": TRACED_STEPS, "rows": kept})
+            store(RESULTS, {"traced_steps": TRACED_STEPS, "rows": kept})
         results = json.loads(RESULTS.read_text(encoding="utf-8"))
     draw_all([*results["rows"], *contention_rows()], IMAGES)
     write_text(DOCUMENT, document(results))

@@ -146,7 +146,7 @@ _CLAIMS = {
     "10": (
         "data locality is lower in the backward pass",
         "L2 hit rate 23.71 / 3.57 / 4.34 % lower",
-        "the gathers' order alone does not lower it; counters see the scatters' atomics as well, which these kernels do"
+        "the gathers' order alone does not lower it; counters may see the scatters' atomics, which these kernels do"
         " without",
     ),
     "11": ("stalls come from memory dependency, except for sgemm", "74.11 % of stalls; 15.51 % for sgemm", ""),

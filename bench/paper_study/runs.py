@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from bench.comparison.environment import machine
 from bench.record import changed_since, commit
 from jhgnn import models
 from jhgnn.config import Config
@@ -137,7 +140,7 @@ def _profiled(run: Run) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         facts = capture(run.config, Path(folder), steps=TRACED_STEPS, progress=False).facts
         profile = analyse(Path(folder), fastest=True)
-    memory = profile["memory"]
+    memory, described = profile["memory"], machine()
     kept = ("stage", "direction", "seconds", "flops", "bytes", "intensity", "flops_per_s", "bound")
     return {
         "group": run.group,
@@ -147,6 +150,8 @@ def _profiled(run: Run) -> dict[str, Any]:
         "changed": changed_since("HEAD", *SOURCES),
         "noise": statistics.median(facts["traced_s"]) / min(facts["traced_s"]) - 1,
         "load": os.getloadavg()[0],
+        "machine": f"{described['processor']}, {described['cores']} cores",
+        "jax": jax.__version__,
         "edges": sum((profile["run"]["semantic_graphs"] or {}).values()),
         "implementations": sorted(set(profile["run"]["implementations"].values())),
         "step_s": profile["step"]["untraced_s"],

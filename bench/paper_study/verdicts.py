@@ -19,6 +19,6 @@ def of_parts(parts: Sequence[bool]) -> str:
     return HOLDS if all(parts) else PARTLY if any(parts) else FAILS
 
 
-def of_share(count: int, of: int, most: float = 0.8) -> str:
-    """The verdict of a finding about all cases: it holds where more than `most` of them agree, in part above half."""
-    return HOLDS if count > most * of else PARTLY if count > 0.5 * of else FAILS
+def of_share(count: int, of: int) -> str:
+    """The verdict of a finding about all cases: it holds where more than 80 % of them agree, in part above half."""
+    return HOLDS if count > 0.8 * of else PARTLY if count > 0.5 * of else FAILS

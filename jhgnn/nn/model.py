@@ -73,8 +73,13 @@ class Model(nnx.Module):
         return dataclasses.replace(config, layers=layers, activation=activation)  # type: ignore[arg-type]
 
     @classmethod
+    def attends(cls) -> bool:
+        """Whether edges have logits, of which a softmax gives their weights."""
+        return cls.aggregation == "neighbor_attention"
+
+    @classmethod
     def _check(cls, config: ModelConfig) -> None:
-        if cls.aggregation == "neighbor_attention" and config.hidden % config.heads:
+        if cls.attends() and config.hidden % config.heads:
             raise InputError(
                 f"model.hidden = {config.hidden} is not a multiple of model.heads = {config.heads}; each head is"
                 " hidden / heads wide"

@@ -56,4 +56,4 @@ class RelationalModel(Model):
     @classmethod
     def reads_receivers(cls, config: ModelConfig) -> bool:
         """Whether a layer reads the receivers' own rows: for a self-loop, a residual, or attention."""
-        return config.self_loop or config.residual or cls.aggregation == "neighbor_attention"
+        return config.self_loop or config.residual or cls.attends()

@@ -91,7 +91,7 @@ def _layer_rows(
         name: next(own for each, own in graph.edges.items() if name in (str(each), each.name)) for name in relations
     }
 
-    attends = execution.model.aggregation == "neighbor_attention"
+    attends = execution.model.attends()
 
     def block(chunk: Any) -> Block:
         graphs, num_rows, of_targets, stacks, degrees, edge_features = chunk

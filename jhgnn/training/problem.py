@@ -291,7 +291,7 @@ def with_edge_features(
     """
     changed, found = dict(graphs), {}
     for name, edges in featured_edges(problem).items():
-        if problem.model.aggregation == "neighbor_attention":
+        if problem.model.attends():
             changed[name], found[name] = split_senders(edges, name)
         else:
             found[name] = mean_features(edges)

@@ -54,8 +54,8 @@ def relation_shards(problem: Problem, sampling: Sampling) -> tuple[RelShard, ...
         owners = _of_plan(read_plan(config.distributed.plan), config.distributed, branches, sampling)
     else:
         owners = _dealt(problem, sampling, branches)
-    reads_receivers = own_row or config.model.residual or problem.model.aggregation == "neighbor_attention"
-    everywhere = config.model.residual or problem.model.aggregation == "neighbor_attention"
+    reads_receivers = own_row or config.model.residual or problem.model.attends()
+    everywhere = config.model.residual or problem.model.attends()
     return tuple(
         _shard(
             sampling,
@@ -135,7 +135,7 @@ def _weights(problem: Problem, sampling: Sampling, names: Sequence[str]) -> list
         _settled(problem.config, sampling.num_layers),
         (),
         over=problem.model.over,
-        reads_receivers=model.self_loop or model.residual or problem.model.aggregation == "neighbor_attention",
+        reads_receivers=model.self_loop or model.residual or problem.model.attends(),
     )
     tree = request.tree
     work = tree_work(tree, request.counts, request.shape, request.costs)

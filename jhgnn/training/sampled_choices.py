@@ -274,7 +274,7 @@ def _facts(
 
 def _edge_features(problem: Problem, plan: SamplingPlan, featured: Mapping[str, EdgeSet]) -> dict[str, EdgeFacts]:
     """Features of edges by draw; attention reads each entry as a sender of its own."""
-    splits = problem.model.aggregation == "neighbor_attention"
+    splits = problem.model.attends()
     return {
         draw.name: EdgeFacts(None, None, None, None, 0, 0, featured[draw.name].features, splits)
         for draw in plan.draws
@@ -329,7 +329,7 @@ def _make_plan(
 def _check_kernels(problem: Problem) -> None:
     """Refuses kernels that a sampled batch cannot run, and those of ops that the model does not have."""
     config = problem.config
-    used = "attention" if problem.model.aggregation == "neighbor_attention" else "mean"
+    used = "attention" if problem.model.attends() else "mean"
     for key in ("attention", "mean"):
         named = getattr(config.kernels, key)
         if named != "auto" and key != used:

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 import jhgnn
-from jhgnn.nn.embeddings import tables_of, with_tables
-from jhgnn.nn.reduction import alone
-from jhgnn.stores.device import DeviceRows
 from jhgnn.training import layerwise
 from tests.executions import configured, forward, noisy, whole
 from tests.models.heterographs import academic, with_edge_features
-from tests.tasks.test_sampled_links import first_shard
 from tests.test_fit import small
 from tests.training.minibatches import compiled, recipe, sampled, steps
+from tests.training.whole_and_sampled import first_shard, losses_and_gradients
 
 LONG = [pytest.mark.slow, pytest.mark.long]
 KEYS = {"rgat": "attention", "rgcn": "mean"}
@@ -55,26 +52,10 @@ def test_all_neighbours_give_the_loss_and_gradients_of_the_whole_graph(name, sid
     """Under the same dropout, which hashes ids of the whole graph."""
     full, part = over_the_whole_graph(name), in_batches(name, side, implementation)
     params = noisy(full.initial_params(1))
-    state = full.initial_state(1)._replace(params=params, seed=np.uint32(part.config.run.seed))
     shard = first_shard(part)
-    ids = jnp.asarray(shard.ids)
-    assert (np.asarray(ids) >= 0).sum() == 20 < len(ids)
-    resident = jax.device_put(part.layout.resident)
-    whole_program, program = full.update_program, part.update_program()
-
-    def full_loss(params):
-        inputs = whole_program.reader.inputs(full.resident, ids)
-        total = whole_program.loss(params, state, inputs, full.resident, ids)
-        return total.loss / total.num_examples
-
-    def sampled_loss(params):
-        inputs = program.reader.inputs(resident, shard)
-        store, touched = DeviceRows(tables_of(params)), program.reader.touched(params, inputs)
-        on_rows = with_tables(params, {name: store.gather(name, touched[name]) for name in store.node_types})
-        total = program.loss(on_rows, state, inputs, resident, shard, alone)
-        return total.loss / total.num_examples
-
-    expected, found = (jax.jit(jax.value_and_grad(loss))(params) for loss in (full_loss, sampled_loss))
+    ids = np.asarray(shard.ids)
+    assert (ids >= 0).sum() == 20 < len(ids)
+    expected, found = losses_and_gradients(full, part, params, shard)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     key = "edge_logits" if name == "rgat" else "edge_projection"
     for layer in (0, 1):

@@ -10,10 +10,6 @@ import pytest
 from hypothesis import strategies as st
 
 from jhgnn.graph.link_split import reverses
-from jhgnn.nn.embeddings import tables_of, with_tables
-from jhgnn.nn.reduction import alone
-from jhgnn.sampling.epoch import Cursor
-from jhgnn.stores.device import DeviceRows
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from tests.executions import noisy, whole
@@ -21,6 +17,7 @@ from tests.tasks.link_graphs import liked, recipe, sampling
 from tests.tasks.test_link_edges import knowledge_graph
 from tests.tasks.test_link_edges import recipe as knowledge_recipe
 from tests.training.minibatches import compiled, sampled, steps
+from tests.training.whole_and_sampled import first_shard, losses_and_gradients
 
 TOLERANCE = {"rtol": 3e-4, "atol": 3e-5}  # float32 sums in another order, through two layers and back
 
@@ -43,19 +40,6 @@ SKIPPING = {"skip": True, "regularization": 0.01, "loss": "binary"}
 MIGHT_DROP = {"feature_dropout": 0.2, "attention_dropout": 0.3, "dropout": 0.3}
 
 
-def first_shard(execution):
-    """The first batch of an execution on one device, whole."""
-    for batch in execution_feed(execution):
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), batch.arguments[0])
-    raise AssertionError
-
-
-def execution_feed(execution):
-    from jhgnn.training.sampled_feed import SampledFeed
-
-    return SampledFeed(execution.source, execution.batches(execution.config.run.seed)).iterate(Cursor())
-
-
 IN_DEFAULT_SUITE = ("rgcn, bases, left out",)
 
 
@@ -70,26 +54,10 @@ def test_all_neighbours_give_the_loss_and_gradients_of_the_whole_graph(case, sid
     full = whole(graph, config_of())
     part = sampled(graph, config_of(sampling=sampling(side=side)))
     params = noisy(full.initial_params(1))
-    state = full.initial_state(1)._replace(params=params, seed=np.uint32(part.config.run.seed))
     shard = first_shard(part)
-    ids = jnp.asarray(shard.ids)
-    assert (np.asarray(ids) >= 0).sum() > 8
-    resident = jax.device_put(part.layout.resident)
-    whole_program, program = full.update_program, part.update_program()
-
-    def full_loss(params):
-        inputs = whole_program.reader.inputs(full.resident, ids)
-        total = whole_program.loss(params, state, inputs, full.resident, ids)
-        return total.loss / total.num_examples
-
-    def sampled_loss(params):
-        inputs = program.reader.inputs(resident, shard)
-        store, touched = DeviceRows(tables_of(params)), program.reader.touched(params, inputs)
-        on_rows = with_tables(params, {name: store.gather(name, touched[name]) for name in store.node_types})
-        total = program.loss(on_rows, state, inputs, resident, shard, alone)
-        return total.loss / total.num_examples
-
-    expected, found = (jax.jit(jax.value_and_grad(loss))(params) for loss in (full_loss, sampled_loss))
+    ids = np.asarray(shard.ids)
+    assert (ids >= 0).sum() > 8
+    expected, found = losses_and_gradients(full, part, params, shard)
     np.testing.assert_allclose(found[0], expected[0], **TOLERANCE)
     largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[1]))
     assert largest > 1e-3
