@@ -1,7 +1,7 @@
 """What a run is told: its sections and their defaults, strict TOML recipes, and the options of the commands."""
 
+from jhgnn.config.config import Config
 from jhgnn.config.options import (
-    Config,
     DataConfig,
     DistributedConfig,
     KernelsConfig,

@@ -4,7 +4,7 @@ import argparse
 import typing
 from typing import Any, Literal
 
-from jhgnn.config.options import Config
+from jhgnn.config.config import Config
 from jhgnn.config.recipe import fields_of, layered, nearest, read_tables, read_toml, section_of, toml_value, type_of
 from jhgnn.config.shipped import find_recipe
 from jhgnn.errors import InputError

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jhgnn.config.options import Config
+from jhgnn.config.config import Config
 from jhgnn.config.suggested import suggested_for
 from jhgnn.errors import InputError
 

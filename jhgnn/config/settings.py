@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from jhgnn.config.options import Config
+from jhgnn.config.config import Config
 from jhgnn.config.recipe import fields_of, nearest
 from jhgnn.errors import InputError
 

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jhgnn.config.options import Config
+from jhgnn.config.config import Config
 
 Tables = dict[str, dict[str, Any]]
 """As a recipe: section -> key -> value."""

@@ -9,7 +9,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from jhgnn.config import Config
 from jhgnn.distributed.cache.rows import Admission
@@ -20,14 +19,13 @@ from jhgnn.graph.erased import ids_of_type
 from jhgnn.nn.embeddings import tables_of
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
-from jhgnn.sampling.block_arrays import block_arrays
 from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.hot import count_receivers
 from jhgnn.sampling.plan import SamplingPlan
-from jhgnn.stores.cached import CachedRows
 from jhgnn.stores.device import DeviceRows
 from jhgnn.stores.host import HostRows
-from jhgnn.training.execution import Execution, num_bytes
+from jhgnn.training import sampled_facts, sampled_shapes
+from jhgnn.training.execution import Execution
 from jhgnn.training.feature_cache import admitted_rows, with_kept_rows
 from jhgnn.training.hot import COUNTED_BATCHES, placed_means, with_hot_vertices, without_hot
 from jhgnn.training.layerwise import layerwise_rows
@@ -192,42 +190,13 @@ class Sampled(Execution):
         return not self.layerwise
 
     def describe(self) -> list[str]:
-        side, features = self.sampling.side, self.sampling.features_on_device
-        where = "on the device" if features[0] else "on the host"
-        lines = [f"sampling side: {side[0]} ({side[1]})", f"features: {where} ({features[1]})"]
-        if isinstance(self.features, CachedRows):
-            lines.append(f"feature cache: {self.features.describe()}")
-        if self.maps_tables:
-            lines.append(f"embedding tables: {self.mapped_shapes.describe(self.records)}")
-        if self.parts is not None:
-            method, size, strategy = self.parts.placement.method, self.shares.size, self.config.distributed.strategy
-            lines.append(f"parts: {self.mesh.size} by {method}; strategy {strategy}, shares of at most {size} targets")
-        if self.share_chosen:
-            lines.append(self.share_chosen)
-        if self.sampling.hot is not None:
-            lines.append(f"hot vertices: {self.sampling.hot.describe()}, in {self.hot_s:.1f} s")
-        if self.sampling.reuse is not None:
-            lines.append(f"hot vertices: {self.sampling.reuse.describe()}, in {self.hot_s:.1f} s")
-        return lines
+        return sampled_facts.describe(self)
 
     def facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {}
-        if isinstance(self.features, CachedRows):
-            facts["feature_cache"] = self.features.facts()
-        if (hot := self.sampling.hot) is not None:
-            facts |= {
-                "hot_vertices": sum(map(len, hot.ids.values())),
-                "hot_means": hot.num_rows,
-                "hot_bytes": self.sampling.features.nbytes - self.plain.features.nbytes,
-                "hot_s": self.hot_s,
-            }
-        if (reuse := self.sampling.reuse) is not None:
-            facts |= {
-                "hot_vertices": reuse.num_vertices,
-                "hot_bytes": num_bytes(self.layout.resident.kept),
-                "hot_s": self.hot_s,
-            }
-        return facts
+        return sampled_facts.facts(self)
+
+    def profile_facts(self) -> dict[str, Any]:
+        return sampled_facts.profile_facts(self)
 
     @property
     def saved_state(self) -> TrainState:
@@ -399,54 +368,16 @@ class Sampled(Execution):
         settings = self.config.sampling
         return settings.prefetch_depth + 1 if self.sampling.side[0] == "host" and settings.prefetch_threads else 0
 
-    def profile_facts(self) -> dict[str, Any]:
-        settings, last = self.config.sampling, self.layout.buckets.capacities[0][-1]
-        return {
-            "sampling": {
-                "batch_size": settings.batch_size,
-                "fan_out": settings.fan_out,
-                "walks": settings.walks,
-                "side": self.sampling.side[0],
-                "features_on_device": self.sampling.features_on_device[0],
-                "threads": settings.threads,
-                "prefetch_threads": settings.prefetch_threads,
-                "steps_per_epoch": self.steps_per_epoch,
-                "slots": sum(count for _, count in last.items),
-            }
-        }
-
     @property
     def _abstract_resident(self) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.layout.resident)
 
     def abstract_shard(self, bucket: int = 0, num_shards: int | None = None) -> Shard:
-        """Shapes and dtypes of a batch, with an axis over this process's devices, and one over parts if several."""
-        sampling, parts = self.sampling, self.shares.num_parts
-        shards = len(self.mesh.local_shards) if num_shards is None else num_shards
-        share = self.shares.size
-        batch_ids = None
-        if sampling.facts and sampling.side[0] == "device":
-            batch_ids = jax.ShapeDtypeStruct((shards, self.config.sampling.batch_size), jnp.int32)
-        if sampling.side[0] == "device":
-            ids = jax.ShapeDtypeStruct((shards, parts * share), jnp.int32)
-            return Shard(ids, None, {}, jax.ShapeDtypeStruct((shards, 2), jnp.uint32), batch_ids)
+        """See `sampled_shapes.abstract_shard`."""
+        return sampled_shapes.abstract_shard(self, bucket, num_shards)
 
-        def array(*shape: int, dtype: Any = jnp.int32) -> Any:
-            return jax.ShapeDtypeStruct((shards * parts, *shape), dtype)
-
-        blocks = block_arrays(
-            sampling.plan,
-            self.layout.buckets.capacities[bucket],
-            array,
-            compressed=sampling.compressed,
-            weighted=[stack.name for stack in sampling.stacks],
-            featured={name: own.of_entries for name, own in sampling.facts.items() if own.of_entries is not None},
-        )
-        features = {} if sampling.features_on_device[0] else self.features_of(blocks, sampling.features.abstract)
-        found = (array(share), blocks, features, array(2, dtype=jnp.uint32) if sampling.reuse is not None else None)
-        if parts > 1:
-            found = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((shards, parts, *leaf.shape[1:]), leaf.dtype), found)
-        return Shard(*found)
+    def resident_bytes(self) -> int:
+        return sampled_shapes.resident_bytes(self)
 
     def features_of(self, blocks: Any, rows: Any = None) -> dict[str, Any]:
         """Features of the nodes that a batch reads, of each type that has features and is among them.
@@ -486,31 +417,6 @@ class Sampled(Execution):
             self.seeds_of,
             self.features_of,
         )
-
-    def resident_bytes(self) -> int:
-        params_bytes = self._device_bytes(self.placed(self.abstract_params), self.params_specs)
-        share = num_bytes(self.abstract_shard(0, 1))
-        sampling, ahead = self.config.sampling, 0
-        if self.sampling.side[0] == "host" and sampling.prefetch_threads:
-            ahead = min(sampling.prefetch_depth * share, int(sampling.prefetch_memory_gib * 2**30))
-        state_bytes = self._device_bytes(self.placed(self.abstract_state), self.state_specs)
-        kept_bytes = self._device_bytes(self.layout.resident, self.resident_specs)
-        if self.evaluated is not self and self.has_evaluation_program:
-            edges, own = self.evaluated.layout.resident.edges, self.layout.resident.edges
-            kept_bytes += num_bytes([edges[name] for name in edges if name not in own])
-        return kept_bytes + state_bytes + params_bytes + share + ahead
-
-    def _device_bytes(self, tree: Any, specs: Specs) -> int:
-        """Of a tree on one device, from its arrays or their shapes on this process's devices."""
-        if self.parts is None:
-            return num_bytes(tree)
-        cut = jax.tree.map(
-            lambda spec, part: num_bytes(part) // (1 if spec == REPLICATED else len(self.mesh.local_shards)),
-            specs,
-            tree,
-            is_leaf=lambda node: isinstance(node, PartitionSpec),
-        )
-        return sum(jax.tree.leaves(cut))
 
     def with_training(self, **changes: Any) -> "Sampled":
         other = super().with_training(**changes)
