@@ -30,11 +30,26 @@ def parse(arguments: Sequence[str] | None) -> tuple[Config, argparse.Namespace]:
         help=f"fields to choose, with their values or ranges: {EXAMPLES}".replace("%", "%%"),
     )
     parser.add_argument("--trials", type=int, default=30, metavar="N", help="trials in all (default 30)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=0,
+        metavar="N",
+        help="then train the best trials and the recipe itself with N other seeds each, and pick by their mean; 0: pick"
+        " the best trial by its own figure, which is of one seed (default 0)",
+    )
+    parser.add_argument(
+        "--finalists", type=int, default=5, metavar="N", help="with --seeds, how many of the best trials (default 5)"
+    )
     parser.add_argument("--out", metavar="FOLDER", help="folder of the search; default: searches/RECIPE-NAME")
     add_options(parser)
     options = parser.parse_args(arguments)
     if options.trials < 1:
         raise InputError(f"command line: --trials {options.trials} must be at least 1")
+    if options.seeds < 0:
+        raise InputError(f"command line: --seeds {options.seeds} must be at least 0")
+    if options.finalists < 1:
+        raise InputError(f"command line: --finalists {options.finalists} must be at least 1")
     return from_options(options), options
 
 
@@ -45,6 +60,7 @@ def search(config: Config, options: argparse.Namespace) -> int:
     from jhgnn.runtime.interrupt import stop_on_signals
     from jhgnn.runtime.jax_settings import configure_jax
     from jhgnn.runtime.processes import are_several
+    from jhgnn.searching import finals
     from jhgnn.searching.report import draw, show, write_trials
     from jhgnn.searching.study import Study, write_best
     from jhgnn.training.problem import read_graph
@@ -58,14 +74,21 @@ def search(config: Config, options: argparse.Namespace) -> int:
     study = Study(folder, config, space)
     with claimed(folder), stop_on_signals() as stop:
         configure_jax()
-        study.run(read_graph(config), options.trials, say, stop)
+        graph = read_graph(config)
+        study.run(graph, options.trials, say, stop)
         best = study.best
         if study.trials:
             write_trials(study)
         if best is not None:
             show(study, say)
             draw(study)
-            say(f"the best recipe, trial {best.number + 1}: {write_best(study, best)}")
+            name, chosen = f"trial {best.number + 1}", study.config_of(best)
+            if options.seeds and not stop:
+                finalists = finals.play(study, graph, options.seeds, options.finalists, say, stop)
+                if finalists and not stop:
+                    finals.show(finalists, study.figure, say)
+                    name, chosen = finalists[0].name, finalists[0].config
+            say(f"the best recipe, {name}: {write_best(study, chosen)}")
         if stop.signal is not None:
             say(f"{stop.signal.name}: {len(study.trials)} trials are kept; the same command goes on")
             return 128 + stop.signal

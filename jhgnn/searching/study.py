@@ -19,7 +19,8 @@ from jhgnn.runtime.files import write_json, write_text
 from jhgnn.runtime.interrupt import StopRequest
 from jhgnn.searching.space import Dimension
 from jhgnn.tasks.task import figure_text
-from jhgnn.training.loop import EpochResult, NonFiniteLossError, train
+from jhgnn.training.execution import Programs
+from jhgnn.training.loop import Callback, EpochResult, NonFiniteLossError, Outcome, train
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 
@@ -155,7 +156,6 @@ class Study:
 
         states, start = _states(), time.perf_counter()
         pruned, epochs = False, 0
-        folder = Path(tempfile.mkdtemp(prefix=".trial-", dir=self.folder))
         try:
             config = override(self.config, _tables(settings), where="--search")
             execution = execution_of(pose(graph, config))
@@ -169,16 +169,7 @@ class Study:
                     pruned = result.epoch < config.training.epochs and trial.should_prune()
                 return pruned
 
-            outcome = train(
-                execution.compile(),
-                folder,
-                seed=config.run.seed,
-                recipe=to_toml(config),
-                resume=False,
-                stop=stop,
-                say=Say(quiet=True),
-                callbacks=[watch],
-            )
+            outcome = trained(execution.compile(), self.folder, config, config.run.seed, stop, [watch])
             if stop:
                 return None, math.nan
             value = outcome.progress.best_value
@@ -191,7 +182,6 @@ class Study:
         finally:
             trial.set_user_attr("epochs", epochs)
             trial.set_user_attr("seconds", time.perf_counter() - start)
-            shutil.rmtree(folder, ignore_errors=True)
             jax.clear_caches()  # else compiled programs of all trials stay
 
     @property
@@ -202,10 +192,38 @@ class Study:
         )
 
 
-def write_best(study: Study, tried: Tried) -> Path:
-    """Writes the recipe with a trial's settings into the study's folder."""
+def trained(
+    programs: Programs,
+    folder: Path,
+    config: Config,
+    seed: int,
+    stop: StopRequest,
+    callbacks: Sequence[Callback] = (),
+) -> Outcome:
+    """Trains in a temporary folder inside `folder`, of which nothing stays.
+
+    Raises:
+        NonFiniteLossError: the loss stopped being finite.
+    """
+    own = Path(tempfile.mkdtemp(prefix=".trial-", dir=folder))
+    try:
+        return train(
+            programs,
+            own,
+            seed=seed,
+            recipe=to_toml(config),
+            resume=False,
+            stop=stop,
+            say=Say(quiet=True),
+            callbacks=callbacks,
+        )
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def write_best(study: Study, config: Config) -> Path:
+    """Writes a recipe that the search picked into the study's folder."""
     path = study.folder / "best.toml"
-    config = study.config_of(tried)
     write_text(path, to_toml(dataclasses.replace(config, run=dataclasses.replace(config.run, dir=""))))
     return path
 

@@ -33,7 +33,7 @@ from jhgnn.training.checkpoint_shards import (
 from jhgnn.training.file_digests import DIGESTS, digests
 from jhgnn.training.parts import Parts
 from jhgnn.training.state import Params, TrainState
-from jhgnn.training.tensorstore_counters import without_counters
+from jhgnn.training.tensorstore_leaks import without_leaks
 
 ocp = orbax.checkpoint.v1
 
@@ -127,7 +127,7 @@ class CheckpointStore:
                 cut = {"state": state, "best_params": best_params}
                 write_shards(path, cut, parts, about, lambda found: self._complete_with(path, found))
             else:
-                with quiet_threads("absl"), without_counters():
+                with quiet_threads("absl"), without_leaks():
                     in_memory, in_files = mapped_leaves.apart(tree)
                     metadata = about | {"shapes": _shapes(tree), "mapped": sorted(in_files)}
                     ocp.save_checkpointables(path, in_memory, overwrite=True, custom_metadata=metadata)

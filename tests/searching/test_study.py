@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import math
 import signal
 
@@ -16,6 +17,7 @@ from jhgnn.errors import InputError
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.interrupt import StopRequest
 from jhgnn.searching import study as studies
+from jhgnn.searching.finals import FINALS_FILE
 from jhgnn.searching.report import plot
 from jhgnn.searching.space import parse_space
 from jhgnn.searching.study import Study
@@ -133,10 +135,39 @@ def test_the_command_writes_a_recipe_a_table_and_a_plot(academic_path, tmp_path,
     assert len(list(csv.DictReader((out / "trials.csv").read_text().splitlines()))) == 2
 
 
+def test_finals_pick_by_the_mean_over_other_seeds_and_are_kept(academic_path, tmp_path, capsys):
+    out = tmp_path / "search"
+    words = train_arguments(academic_path, "", "--training.epochs", "2", "--trials", "2", "--out", str(out))
+    # The recipe's own rate learns in two epochs; those of the trials do not.
+    words += ["--training.learning_rate", "0.05", "--search", "training.learning_rate=1e-7,2e-7"]
+    words += ["--seeds", "2", "--finalists", "1"]
+    assert search.main(words) == 0
+    captured = capsys.readouterr()
+    assert "finals over 2 seeds, by mean validation loss" in captured.out
+    assert "the best recipe, the recipe:" in captured.err
+    assert load_recipe(out / "best.toml").training.learning_rate == 0.05
+    kept = json.loads((out / FINALS_FILE).read_text())
+    assert list(kept["the recipe"]) == ["1", "2"]  # the trials had seed 0
+    assert len(kept) == 2
+    for seed, value in kept["the recipe"].items():
+        recipe = parse([*words[: words.index("--trials")], "--training.learning_rate", "0.05", "--run.seed", seed])[0]
+        run = jhgnn.fit(academic(), recipe=recipe, progress=False)
+        assert value == min(line["val_loss"] for line in run.metrics)
+    kept["the recipe"]["1"] = 1e9  # read, not trained again: a trial wins then
+    (out / FINALS_FILE).write_text(json.dumps(kept))
+    assert search.main(words) == 0
+    assert "the best recipe, trial" in capsys.readouterr().err
+    (out / FINALS_FILE).write_text("{]")
+    assert search.main(words) == 2
+    assert "finals.json cannot be read" in the_error(capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--search", "model.dropout=0.1,0.2", "--trials", "0"], "--trials 0 must be at least 1"),
+        (["--search", "model.dropout=0.1,0.2", "--seeds", "-1"], "--seeds -1 must be at least 0"),
+        (["--search", "model.dropout=0.1,0.2", "--finalists", "0"], "--finalists 0 must be at least 1"),
         (["--trials", "3"], "--search: names no field"),
         (["--search", "model.heads=3,5"], "none of 1 trials could be trained"),
     ],
