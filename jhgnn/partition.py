@@ -4,22 +4,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
-from jhgnn.data import FORMATS, load
-from jhgnn.data.detect import detect_format
-from jhgnn.distributed.assignment import Assignment, check_num_parts
-from jhgnn.distributed.dgl_chunks import is_chunked, read_dgl_chunks
-from jhgnn.distributed.distdgl import is_distdgl, read_distdgl
 from jhgnn.errors import InputError
-from jhgnn.graph.default_metapaths import default_metapaths
-from jhgnn.graph.hetero_graph import HeteroGraph
-from jhgnn.graph.schema import Metapath
 from jhgnn.runtime import exits
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.interrupt import Leaving
+
+if TYPE_CHECKING:
+    from jhgnn.distributed.assignment import Assignment
+    from jhgnn.graph.hetero_graph import HeteroGraph
+    from jhgnn.graph.schema import Metapath
 
 METHODS = ("metis", "random", "metapath", "given", "meta")
 DISTDGL, CHUNKS = "distdgl", "dgl_chunks"
@@ -27,6 +24,8 @@ DISTDGL, CHUNKS = "distdgl", "dgl_chunks"
 
 def parser() -> OneLineParser:
     """The command line; wrong arguments raise InputError."""
+    from jhgnn.data.formats import FORMATS
+
     top = OneLineParser(
         prog="python -m jhgnn.partition",
         description="Cut a heterograph into parts, each of which a process reads alone; or, with --method meta, plan"
@@ -94,7 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = from_options(options)
         return _check(options.check) if options.check else _partition(options, config)
 
-    return exits.ending(command, interrupted="ended at once, before the parts were whole; start again", runs_jax=False)
+    return exits.ending(
+        command,
+        interrupted="ended at once, before the parts were whole; start again",
+        memory_advice="take a machine with more memory",
+        runs_jax=False,
+    )
 
 
 def _check(folder: str) -> int:
@@ -158,7 +162,7 @@ def _partition(options: argparse.Namespace, config: Config) -> int:
     return 0
 
 
-def _plan_shards(graph: HeteroGraph, config: Config, options: Any, say: Say, out: Path | None) -> int:
+def _plan_shards(graph: "HeteroGraph", config: Config, options: Any, say: Say, out: Path | None) -> int:
     """Plans, prints and draws; then writes the plan, which is all that `--method meta` writes."""
     from jhgnn.distributed.meta.measure import measure_plan, stored_bytes
     from jhgnn.distributed.meta.plan import write_plan
@@ -200,6 +204,8 @@ def _plan_shards(graph: HeteroGraph, config: Config, options: Any, say: Say, out
 
 
 def _check_options(options: argparse.Namespace) -> None:
+    from jhgnn.distributed.assignment import check_num_parts
+
     if options.parts is None and options.method != "given":
         raise InputError("command line: --parts is missing; give the number of parts")
     if options.parts is not None:
@@ -218,12 +224,16 @@ def _check_options(options: argparse.Namespace) -> None:
         raise InputError(f"command line: --chart {options.chart} must end in .png, .svg or .pdf")
 
 
-def read_input(options: argparse.Namespace, config: Config) -> tuple[HeteroGraph, Assignment | None]:
+def read_input(options: argparse.Namespace, config: Config) -> "tuple[HeteroGraph, Assignment | None]":
     """The graph of PATH, or else of the recipe, and the assignment that a DistDGL partition brings.
 
     Raises:
         InputError: what its reader finds wrong; `--method given` without a DistDGL partition.
     """
+    from jhgnn.data.formats import load
+    from jhgnn.distributed.dgl_chunks import read_dgl_chunks
+    from jhgnn.distributed.distdgl import read_distdgl
+
     data, given = config.data, None
     target = data.target or None
     if options.path:
@@ -247,14 +257,20 @@ def read_input(options: argparse.Namespace, config: Config) -> tuple[HeteroGraph
 
 
 def _detect(path: str) -> str:
+    from jhgnn.data.detect import detect_format
+    from jhgnn.distributed.dgl_chunks import is_chunked
+    from jhgnn.distributed.distdgl import is_distdgl
+
     place = Path(path).expanduser()
     if place.is_file() and is_distdgl(place):
         return DISTDGL
     return CHUNKS if is_chunked(place) else detect_format(path)
 
 
-def metapaths_of(graph: HeteroGraph, config: Config) -> tuple[Metapath, ...]:
+def metapaths_of(graph: "HeteroGraph", config: Config) -> "tuple[Metapath, ...]":
     """The recipe's metapaths, or those that the schema suggests for the target."""
+    from jhgnn.graph.default_metapaths import default_metapaths
+
     if config.model.metapaths:
         return tuple(graph.schema.metapath(text) for text in config.model.metapaths)
     return () if graph.target is None else default_metapaths(graph.schema, graph.target)

@@ -6,12 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from rich.console import Console
-
-from jhgnn.config.suggested import suggested
-from jhgnn.data import FORMATS, load
-from jhgnn.data.describe import describe, render, suggestions
-from jhgnn.data.detect import RULES, detect_format
 from jhgnn.errors import InputError
 from jhgnn.runtime import exits
 from jhgnn.runtime.interrupt import Leaving
@@ -25,6 +19,9 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The command line; wrong arguments raise InputError."""
+    from jhgnn.data.detect import RULES
+    from jhgnn.data.formats import FORMATS
+
     top = _Parser(prog="python -m jhgnn.data", description="Look at heterographs on disk.", allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="describe")
     one = commands.add_parser(
@@ -74,6 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def command(_: Leaving) -> int:
         options = parser().parse_args(arguments)
+        from rich.console import Console
+
+        from jhgnn.config.suggested import suggested
+        from jhgnn.data.describe import describe, render, suggestions
+        from jhgnn.data.detect import detect_format
+        from jhgnn.data.formats import load
+
         if options.memory_limit_gib is not None and not options.memory_limit_gib > 0:
             raise InputError(f"command line: --memory-limit-gib {options.memory_limit_gib} must be above 0")
         layout = options.format or detect_format(options.path)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import sys
 import traceback
@@ -34,15 +35,14 @@ def ending(
         interrupted: what Ctrl-C and SIGTERM are answered.
         memory_advice: what needs less memory.
         closed_pipe: the code where nobody reads what it says any more.
-        runs_jax: whether it will; then it is refused an address space that JAX does not fit into.
+        runs_jax: whether it will, and not import it alone; it is refused an address space that this does not fit into.
     """
     try:
         open_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # names that the locale has no letters for are escaped
                 stream.reconfigure(errors="backslashreplace")
-        if runs_jax:
-            check_address_space()
+        check_address_space(runs_jax=runs_jax)
         with leaving_on_signals(interrupted) as leaving:
             code = command(leaving)
             sys.stdout.flush()
@@ -112,7 +112,9 @@ def _is_of_memory(error: BaseException) -> bool:
 
 
 def _out_of_memory(error: BaseException, advice: str) -> int:
-    return _end(f"out of memory: {' '.join(str(error).split()) or 'on the host'}; {advice}", FAILED)
+    words = " ".join(str(error).split()) or "on the host"
+    library = re.search(r"\S+: failed to map segment from shared object", words)  # NumPy says much around it
+    return _end(f"out of memory: {library[0] if library else words}; {advice}", FAILED)
 
 
 def _end(line: str, code: int) -> int:

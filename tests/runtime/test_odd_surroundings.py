@@ -150,6 +150,22 @@ def test_an_address_space_that_jax_does_not_fit_into_is_one_line():
     assert stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["partition acm --parts 2 --plan", "describe acm"])
+def test_an_address_space_that_the_libraries_do_not_fit_into_is_one_line(words):
+    code, _, stderr = ended(words, limits="ulimit -v 150000;")
+    assert code == 2, stderr
+    assert stderr.startswith("error: ulimit -v allows 146.5 MiB of address space, and the libraries take")
+    assert stderr.count("\n") == 1
+
+
+def test_what_numpy_says_of_a_library_that_cannot_be_mapped_is_one_short_line(capsys):
+    def fail(_: object) -> int:
+        raise ImportError("IMPORTANT: READ\n\nOriginal error was: lib.so: failed to map segment from shared object\n")
+
+    assert exits.ending(fail) == 1
+    assert capsys.readouterr().err.startswith("error: out of memory: lib.so: failed to map segment from shared object;")
+
+
 def test_threads_that_cannot_be_started_and_libraries_that_cannot_be_mapped_are_one_line(capsys):
     for error in (RuntimeError("can't start new thread"), OSError("x.so: failed to map segment from shared object")):
 
