@@ -69,7 +69,9 @@ def test_parameters_are_the_same_bit_for_bit(settings, cache):
     assert facts["bytes"] <= cache
     if cache == 9 * ROW_BYTES:
         assert facts["bytes"] > cache - ROW_BYTES
-        assert 0 < min(facts["hit_rate"].values()) < 1
+        rates = facts["hit_rate"].values()  # what a miss costs is measured, so that one type may get all rows
+        assert max(rates) > 0
+        assert min(rates) < 1
     np.testing.assert_array_equal(plain.predict(), mapped.predict())
 
 
