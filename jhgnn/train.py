@@ -209,14 +209,14 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, 
     try:
         open_folder(folder, num_seeds=num_seeds, resume=resume)  # each of them, before they join and one of them writes
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        processes.say_last(error)
         processes.refuse(config.distributed, str(error))
     way = f"continue all of them with --resume --run.dir {folder}"
     started = started_with(config, num_seeds=num_seeds, resume=resume)
     try:
         processes.join(config.distributed, started=started, farewell=lambda: f"{left_in(folder)}; {way}")
     except processes.DisagreementError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        processes.say_last(error)
         if not resume:
             withdraw(folder)
         processes.leave_on_bad_input(str(error))
@@ -226,12 +226,12 @@ def run_together(config: Config, folder: Path, *, num_seeds: int, resume: bool, 
             # JAX's own farewell waits for `heartbeat_timeout_s`, for which the first one may write its summary alone.
             processes.meet("done")
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        processes.say_last(error, exits.STORAGE if of_storage(error) else 2)
         if of_storage(error):
             processes.leave(exits.STORAGE)
         processes.leave_on_bad_input(str(error))
     except StorageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        processes.say_last(error, exits.STORAGE)
         processes.leave(exits.STORAGE)
     except Exception as error:
         reason = " ".join(str(error).split())[:300]

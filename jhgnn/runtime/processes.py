@@ -25,8 +25,11 @@ _CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _WAIT_MS = 24 * 3600 * 1000
 """For each other; one that dies ends the others long before."""
 
-_FAREWELL_MS = 10 * 1000
+_FAREWELL_MS = 20 * 1000
 """For others that have met the same bad input and are about to say so."""
+
+_LEAVING_S = 5
+"""For the thread of this process that has said why it ends."""
 
 _STARTING_S = 20
 """Beyond a heartbeat's timeout, for a process that has joined to say what it was started with."""
@@ -83,9 +86,8 @@ def join(
 def refuse(config: DistributedConfig, why: str) -> NoReturn:
     """Joins the others, if they come within a heartbeat's timeout, to tell them that this one cannot begin; ends it.
 
-    Else they would look for it for minutes. The line that says why has been printed.
+    Else they would look for it for minutes. `say_last` has said why.
     """
-    _leaving.acquire()  # whatever happens to the others now, nothing more is said
     with contextlib.suppress(RuntimeError, ValueError):
         _initialize(config, config.heartbeat_timeout_s, str)
         leave_on_bad_input(why)
@@ -148,14 +150,26 @@ def _told_of_silence(limit_s: int, farewell: Callable[[], str]) -> Iterator[None
 
 
 _on_terminate: Any = None
-_leaving = threading.Lock()
+_last_word = threading.Lock()
+"""Held by the thread that ends this process, until it has ended."""
+_last_code = 1
+"""With which that thread ends it."""
+
+
+def say_last(error: object, code: int = 2) -> None:
+    """Says why this process ends, and with which exit code; it says no more, whatever happens to the others."""
+    global _last_code
+    # Not for ever: the other thread may wait for the runtime, which may wait for this one.
+    if not _last_word.acquire(timeout=_LEAVING_S):
+        leave(_last_code)
+    _last_code = code
+    print(f"error: {error}", file=sys.stderr, flush=True)
 
 
 def leave_with(why: str) -> NoReturn:
     """Ends this process at once with exit code 1 and one line, whichever of its threads knows first why."""
-    _leaving.acquire()
     state = distributed.global_state  # JAX's own functions would wait for devices, which may not be found yet
-    print(f"error: process {state.process_id} of {state.num_processes} ends, as {why}", file=sys.stderr)
+    say_last(f"process {state.process_id} of {state.num_processes} ends, as {why}", 1)
     leave(1)
 
 
@@ -169,7 +183,7 @@ def leave(code: int) -> NoReturn:
 def leave_on_bad_input(why: str) -> NoReturn:
     """Ends this process with exit code 2, together with those that refuse the same input or wait for this one to begin.
 
-    The first to end would take the others with it, before they have said why.
+    The first to end would take the others with it, before they have said why. `say_last` has said it here.
     """
     agreement.refuse(why)
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # the others go on, or are dead

@@ -179,6 +179,27 @@ def test_no_process_goes_on_before_all_know_that_they_have_joined(tmp_path):
     ))  # fmt: skip
 
 
+SLOW_TO_LEAVE = """
+import sys, time
+from jhgnn.runtime import agreement, processes
+processes._FAREWELL_MS = 1000
+refuse, number = agreement.refuse, int(sys.argv[-1].rpartition("=")[2])
+def late(why):
+    time.sleep(8 * number)
+    refuse(why)
+agreement.refuse = late
+from jhgnn.train import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_said_why_it_ends_is_not_told_of_the_end_of_another(tmp_path):
+    different = [["--model.dropout=0.2"], ["--model.dropout=0.3"]]
+    errors = finish(*start_two(tmp_path / "run", each=different, program=["-c", SLOW_TO_LEAVE]), code=2)
+    assert all(error.count("error: ") == 1 for error in errors), errors
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["a used folder", "a missing graph"])
 def test_each_process_says_in_one_line_what_input_is_wrong(wrong, tmp_path):
