@@ -1,13 +1,17 @@
-"""What recomputing costs and what it saves: `python -m bench.recompute --config RECIPE`.
+"""What recomputing costs and what it saves, for every model, data set, policy, implementation and number type.
 
-For every implementation of neighbor aggregation and every policy of `training.remat`: memory as compiled and as the
-process's high-water mark over steps (a fresh process a cell), what each stage keeps, operations, and step times taken
-in turns in one process; DGL and PyG on the same graph where `.venv-peers` has them. Writes
-`bench/results/recompute/NAME.json`, `NAME.html` (a report) and `docs/images/recompute_NAME.png`.
+    python -m bench.recompute --all             everything that is not stored yet, and docs/recompute.md
+    python -m bench.recompute --cases rgcn_acm  one case, or several
+    python -m bench.recompute --config RECIPE   a recipe of your own
+    python -m bench.recompute --check           what is missing or older than the code that it measures
+    python -m bench.recompute --tables          only docs/recompute.md and its plots, from what is stored
+    python -m bench.recompute --fit             rates of jhgnn/planning/time_model.py from what is stored
 
-    python -m bench.recompute --config configs/han_acm.toml
-    python -m bench.recompute --tables     docs/recompute.md from all stored results
-    python -m bench.recompute --fit        rates of jhgnn/planning/time_model.py from all stored results
+A case has parts, and each is stored when it is done, in bench/results/recompute/NAME.json: `cpu` (memory as compiled
+and as measured, and steps in turns), `peers` (DGL and PyG at the same work, with and without their own recomputation;
+needs `.venv-peers`, which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here;
+makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores `cpu` takes 2 to 15 minutes a case, the
+mini-batches and HAN on ACM longer, and a GPU 3 to 15 minutes a case; `peers` takes 2 to 5.
 """
 
 import argparse
@@ -17,176 +21,216 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bench.comparison.environment import machine
-from bench.recompute_study.budgets import ordered, recommended, search_check
+from bench.recompute_study.cases import StudyCase, all_cases
 from bench.recompute_study.fit import fit
+from bench.recompute_study.gpus import STUDIED, compile_for
 from bench.recompute_study.page import DOCUMENT, write_document
-from bench.recompute_study.pareto import draw, write_html
 from bench.recompute_study.peers import measure_peers
-from bench.recompute_study.variants import implementations
+from bench.recompute_study.plots import draw_all
+from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
 from bench.record import RESULTS as STORED
-from bench.record import ROOT, commit
-from jhgnn.config import Config
+from bench.record import ROOT, changed_since, commit, store
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError
-from jhgnn.runtime.files import write_json, write_text
+from jhgnn.runtime.files import write_text
 
 RESULTS = STORED / "recompute"
 IMAGES = ROOT / "docs" / "images"
-LIMIT_S = 900.0
+PACKAGE = ("jhgnn", "configs", "pyproject.toml", "CMakeLists.txt", "bench/recompute_study/variants.py")
+SOURCES = {
+    "cpu": (*PACKAGE, *(f"bench/recompute_study/{name}.py" for name in ("programs", "cell", "rounds"))),
+    "peers": ("bench/peers", "bench/comparison/cases.py", "bench/recompute_study/peers.py"),
+} | dict.fromkeys(STUDIED, (*PACKAGE, "bench/recompute_study/gpu_worker.py", "bench/gpu/programs.py"))
+"""Part -> what its figures are made from; the recipe itself is stored beside them and compared."""
+
+PARTS = tuple(SOURCES)
+LIMIT_S = 5400.0
 """Of one process."""
 
+CELL_STEPS = 2
+Row = dict[str, Any]
 
-def parse() -> argparse.Namespace:
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = OneLineParser(prog="python -m bench.recompute", description=__doc__)
-    parser.add_argument("--tables", action="store_true", help="only write docs/recompute.md from the stored results")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    known = [case.name for case in all_cases()]
+    parser.add_argument("--all", action="store_true", help="every case")
+    parser.add_argument("--cases", nargs="+", metavar="NAME", choices=known, help=f"of {', '.join(known)}")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
+    parser.add_argument("--name", default="", help="of a recipe's result; by default the recipe's file name")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is stored and current")
+    parser.add_argument(
+        "--check", action="store_true", help="say what is missing or old, and end with 1 if anything is"
+    )
+    parser.add_argument("--tables", action="store_true", help="only write the page and its plots")
     parser.add_argument("--fit", action="store_true", help="only fit the time model to the stored results")
-    parser.add_argument("--name", default="", help="of the result; by default the recipe's file name")
-    parser.add_argument("--rounds", type=int, default=7, help="steps of every variant, in turns")
-    parser.add_argument("--cell-steps", type=int, default=2, help="steps of the process that measures memory")
-    parser.add_argument("--implementations", nargs="*", help="only these")
-    parser.add_argument("--search", action="store_true", help="also time the budget search, with empty caches")
-    parser.add_argument("--no-peers", action="store_true", help="leave DGL and PyG out")
+    parser.add_argument("--implementations", nargs="+", choices=[*IMPLEMENTATIONS, "fanout"], help="only these")
+    parser.add_argument("--rounds-s", type=float, default=60.0, help="of rounds of an implementation, if noise is left")
     add_options(parser)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     try:
-        options = parse()
-        if options.tables:
-            write_document(stored(), DOCUMENT)
-            return 0
+        options = parse(arguments)
+        if options.check:
+            return check()
         if options.fit:
             print(json.dumps(fit(stored()), indent=1))
             return 0
-        if not options.config:
-            raise InputError("command line: --config RECIPE is missing, such as configs/han_acm.toml")
-        study(from_options(options), options)
+        if not options.tables:
+            chosen = cases_of(options)
+            for case in chosen:
+                study(case, options)
+        write_pages()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
+def cases_of(options: argparse.Namespace) -> list[StudyCase]:
+    """What the options ask for.
+
+    Raises:
+        InputError: they ask for nothing.
+    """
+    if options.config:
+        return [StudyCase(options.name or Path(options.config).stem, from_options(options))]
+    if not (options.all or options.cases):
+        raise InputError("command line: give --all, --cases NAME or --config RECIPE; --help lists the cases")
+    return [case for case in all_cases() if options.all or case.name in options.cases]
+
+
 def stored() -> list[dict[str, Any]]:
-    """All results, in order of names.
+    """All results, in the order of the cases, a user's own recipes after them.
 
     Raises:
         InputError: there is none yet.
     """
+    order = [case.name for case in all_cases()]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
     if not found:
-        raise InputError(f"{RESULTS} holds no results yet; run python -m bench.recompute --config RECIPE first")
-    return found
+        raise InputError(f"{RESULTS} holds no results yet; run python -m bench.recompute --all first")
+    return sorted(found, key=lambda each: order.index(each["case"]) if each["case"] in order else len(order))
 
 
-def study(config: Config, options: argparse.Namespace) -> None:
-    """Measures one recipe and writes everything that is drawn from it."""
-    name = options.name or Path(options.config).stem
-    chosen = tuple(options.implementations or implementations(config))
-    with tempfile.TemporaryDirectory() as folder:
-        cells = in_turns(config, chosen, options.rounds, Path(folder))
-        say(f"{name}: {sum(bool(cell.get('steps_s')) for cell in cells)} cells timed")
-        measured: dict[str, dict[str, Any]] = {}
-        for cell in cells:
-            if "refused" in cell or "not_run" in cell:
-                continue
-            if cell["program"] not in measured:  # the same program once
-                measured[cell["program"]] = alone(config, cell, options.cell_steps, Path(folder))
-            cell |= measured[cell["program"]]
-        against_none(cells)
-        search_s = search_seconds(config, Path(folder)) if options.search else None
-    peers: list[dict[str, Any]] = []
-    if not options.no_peers:
-        from jhgnn.training.problem import read_problem
-
-        graph = read_problem(config, progress=False).graph
-        peers = measure_peers(graph, config, os.cpu_count() or 1, options.rounds)
-    described = machine()
-    results: dict[str, Any] = {
-        "name": name,
-        "machine": f"{described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB",
-        "jax": version("jax"),
-        "commit": commit(),
-        "load_average": os.getloadavg()[0],
-        "recipe": to_toml(config),
-        "cells": cells,
-        "peers": peers,
-        "search_s": search_s,
-        "recommended": recommended(cells),
-        "search_check": search_check(cells),
-        "out_of_order": ordered(cells),
-    }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    write_json(RESULTS / f"{name}.json", results)
-    write_html(results, RESULTS / f"{name}.html")
-    draw(results, IMAGES / f"recompute_{name}.png")
-    for row in results["recommended"]:
-        say(
-            f"from {row['budget_bytes'] / 2**20:,.0f} MiB: {row['implementation']} {row['remat']},"
-            f" {row['step_s'] * 1e3:,.1f} ms"
-        )
-    if search_s is not None:
-        say(f"search of the recipe's own implementation: {search_s:.1f} s, nothing cached")
+def write_pages() -> None:
+    """docs/recompute.md and its plots from all that is stored."""
+    results = stored()
+    write_document(results, DOCUMENT)
+    draw_all(results, IMAGES)
 
 
-def in_turns(config: Config, chosen: tuple[str, ...], rounds: int, folder: Path) -> list[dict[str, Any]]:
-    """The compiled figures and interleaved step times of all variants; what a killed process got to."""
-    output = folder / "programs.json"
-    run("bench.recompute_study.programs", [*_recipe(config, folder), str(output), str(rounds), *chosen])
-    if not output.exists():
-        raise InputError("bench.recompute: no variant of the recipe compiled; the lines above say why")
-    cells: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))
-    return cells
+def check() -> int:
+    """Says what is missing or old; 1 if anything is."""
+    wrong = [f"{case.name} {part}: {why}" for case in all_cases() for part in PARTS if (why := not_current(case, part))]
+    print(*wrong, sep="\n", file=sys.stderr)
+    print(f"{len(all_cases()) * len(PARTS) - len(wrong)} of {len(all_cases()) * len(PARTS)} parts are current")
+    return int(bool(wrong))
 
 
-def against_none(cells: list[dict[str, Any]]) -> None:
-    """Adds what each policy saves of every stage and what it computes more, against `none` of the implementation."""
-    bases = {cell["implementation"]: cell for cell in cells if cell.get("remat") == "none"}
-    for cell in cells:
-        base = bases.get(cell["implementation"])
-        if base is None or "kept" not in cell:
+def read(case: StudyCase) -> dict[str, Any]:
+    """The stored result, or an empty one."""
+    path = RESULTS / f"{case.name}.json"
+    fresh = {"case": case.name, "model": case.config.model.name, "recipe": to_toml(case.config), "parts": {}}
+    if not path.exists():
+        return fresh
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found if relative(found["recipe"]) == relative(fresh["recipe"]) else fresh
+
+
+def relative(recipe: str) -> str:
+    """A recipe without the place of the data on this machine."""
+    return "\n".join(line for line in recipe.splitlines() if not line.startswith(("path =", "cache_dir =")))
+
+
+def not_current(case: StudyCase, part: str) -> str:
+    """Why a part is to be measured (again); empty where it is not."""
+    found = read(case)["parts"].get(part)
+    if found is None:
+        return "not measured"
+    if changed_since(found["commit"], *SOURCES[part]):
+        return f"of {found['commit']}, and what it measures has changed since"
+    return ""
+
+
+def study(case: StudyCase, options: argparse.Namespace) -> None:
+    """Measures the parts of a case that are not current, and stores each when it is done."""
+    measures: dict[str, Callable[[StudyCase, argparse.Namespace], list[Row]]] = {"cpu": on_cpu, "peers": with_peers}
+    for part in options.parts:
+        if not options.fresh and not not_current(case, part):
             continue
-        stages = sorted({*base["kept"], *cell["kept"]})
-        cell["saved_bytes"] = {stage: base["kept"].get(stage, 0) - cell["kept"].get(stage, 0) for stage in stages}
-        cell["added_flops"] = cell["flops"] - base["flops"]
+        say(f"{case.name} {part} ...")
+        began, load = time.monotonic(), os.getloadavg()[0]
+        rows = measures[part](case, options) if part in measures else compile_for(part, case.config)
+        described = machine()
+        result = read(case)
+        result["parts"][part] = {
+            "commit": commit(),
+            "machine": f"{described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB",
+            "jax": version("jax"),
+            "load_average": round(load, 2),
+            "took_s": round(time.monotonic() - began),
+            "rows": rows,
+        }
+        store(RESULTS / f"{case.name}.json", result)
+        say(f"{case.name} {part}: {len(rows)} rows, took {time.monotonic() - began:.0f} s")
 
 
-def alone(config: Config, cell: dict[str, Any], steps: int, folder: Path) -> dict[str, Any]:
-    """Memory of one variant in a fresh process."""
-    variant = [cell["implementation"], cell["remat"], str(steps)]
-    answer = run("bench.recompute_study.cell", [*_recipe(config, folder), *variant])
-    if not answer:
-        return {}
-    told: dict[str, Any] = json.loads(answer.splitlines()[-1])
-    return {key: told[key] for key in ("before_bytes", "steps_peak_bytes", "process_peak_bytes")}
+def on_cpu(case: StudyCase, options: argparse.Namespace) -> list[Row]:
+    """Every variant compiled, its steps in turns with those of its implementation, and its memory by itself.
+
+    Raises:
+        InputError: no variant compiled.
+    """
+    config, rows = case.config, []
+    with tempfile.TemporaryDirectory() as folder:
+        recipe, output = Path(folder) / "recipe.toml", Path(folder) / "rows.json"
+        write_text(recipe, to_toml(config))
+        for implementation in options.implementations or implementations(config):
+            output.unlink(missing_ok=True)
+            run("bench.recompute_study.programs", str(recipe), str(output), str(options.rounds_s), implementation)
+            if output.exists():
+                rows += json.loads(output.read_text(encoding="utf-8"))
+            else:
+                rows.append({"implementation": implementation, "refused": "its process ended before a step"})
+        measured: dict[str, Row] = {}
+        for row in rows:
+            if not row.get("steps_s"):
+                continue
+            if row["program"] not in measured:
+                variant = [str(row[field]) for field in Variant._fields]
+                answer = run("bench.recompute_study.cell", str(recipe), str(CELL_STEPS), *variant)
+                measured[row["program"]] = json.loads(answer.splitlines()[-1]) if answer else {}
+            row |= measured[row["program"]]
+    if not any("program" in row for row in rows):
+        raise InputError(f"{case.name}: no variant of the recipe compiled; the lines above say why")
+    return rows
 
 
-def search_seconds(config: Config, folder: Path) -> float:
-    """Seconds that the budget search takes to compile its candidates, with empty caches."""
-    environment = {"JAX_COMPILATION_CACHE_DIR": str(folder / "empty")}
-    answer = run("bench.recompute_study.search", _recipe(config, folder), environment)
-    return float(answer.splitlines()[-1]) if answer else float("nan")
+def with_peers(case: StudyCase, options: argparse.Namespace) -> list[Row]:
+    """DGL and PyG on the same graph."""
+    from jhgnn.training.problem import read_problem
+
+    config = case.config
+    return measure_peers(read_problem(config, progress=False).graph, config, os.cpu_count() or 1, options.rounds_s)
 
 
-def run(module: str, arguments: list[str], environment: dict[str, str] | None = None) -> str:
+def run(module: str, *arguments: str) -> str:
     """A fresh process's output; empty where it failed or took too long, which stderr says."""
-    command = [sys.executable, "-m", module, *arguments]
     start = time.monotonic()
+    command = [sys.executable, "-m", module, *arguments]
     try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=dict(os.environ) | (environment or {}),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=LIMIT_S,
-        )
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         print(f"{module}: over {LIMIT_S:.0f} s", file=sys.stderr)
         return ""
@@ -195,19 +239,6 @@ def run(module: str, arguments: list[str], environment: dict[str, str] | None = 
         print(f"{module}: ended with status {done.returncode} after {took:.0f} s", file=sys.stderr)
         return ""
     return done.stdout
-
-
-def _recipe(config: Config, folder: Path) -> list[str]:
-    path = folder / "recipe.toml"
-    write_text(path, to_toml(config))
-    return [str(path)]
-
-
-def version(package: str) -> str:
-    """Of an installed package."""
-    from importlib import metadata
-
-    return metadata.version(package)
 
 
 def say(text: str) -> None:

@@ -1,83 +1,90 @@
-"""What each budget would get: the measured fastest that fits, and what the search chooses from its prediction."""
+"""What each budget would get: the measured fastest that fits, and what the search chooses from a predicted time."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-Cell = dict[str, Any]
+from bench.recompute_study.rounds import noise
+
+Row = dict[str, Any]
+Seconds = Callable[[Row], float]
+SLACK = 0.05
+"""By which the chosen may be slower than the fastest."""
 
 
-def step_s(cell: Cell) -> float:
-    """The fastest step: the machine may run other things as well."""
-    return min(cell["steps_s"])
+def median_s(row: Row) -> float:
+    """Of a row's measured steps."""
+    return statistics.median(row["steps_s"])
 
 
-def measured(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells of jhgnn that ran."""
-    return [cell for cell in cells if cell.get("steps_s") and "needed_bytes" in cell]
+def measured(rows: Iterable[Row]) -> list[Row]:
+    """Those that ran."""
+    return [row for row in rows if row.get("steps_s") and "needed_bytes" in row]
 
 
-def frontier(cells: Sequence[Cell]) -> list[Cell]:
-    """From the largest budget down: the cells that no other beats in both memory and time."""
-    best: list[Cell] = []
-    for cell in sorted(measured(cells), key=lambda each: (each["needed_bytes"], step_s(each))):
-        if not best or step_s(cell) < step_s(best[-1]):
-            best.append(cell)
+def alike(rows: Iterable[Row], *fields: str) -> list[list[Row]]:
+    """Rows grouped by fields, in the order of their first."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[field] for field in fields), []).append(row)
+    return list(groups.values())
+
+
+def frontier(rows: Sequence[Row], seconds: Seconds = median_s) -> list[Row]:
+    """From the largest need down: the rows that no other beats in both memory and time."""
+    best: list[Row] = []
+    for row in sorted(rows, key=lambda each: (each["needed_bytes"], seconds(each))):
+        if not best or seconds(row) < seconds(best[-1]):
+            best.append(row)
     return best[::-1]
 
 
-def recommended(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Budget -> what to use, over all implementations: each line holds from its budget up to the line above."""
-    return [
-        {
-            "budget_bytes": cell["needed_bytes"],
-            "implementation": cell["implementation"],
-            "remat": cell["remat"],
-            "step_s": step_s(cell),
-        }
-        for cell in frontier(cells)
-    ]
+def choices(rows: Sequence[Row], predicted: Seconds) -> list[Row]:
+    """What a search would choose at every budget at which its choice may change, against the measured fastest.
 
-
-def search_check(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """For every implementation and budget at which the choice may change: predicted against measured fastest.
-
-    `regret` is the chosen one's measured time over that of the fastest that fits, less 1; the noise of times is in it.
+    A search compares the policies of one implementation and number type, and tries more micro-batches only where
+    nothing fits with fewer, as `jhgnn.planning.budget` does. `regret` is the chosen one's time over that of the fastest
+    of all that fit, less 1; where both are one program it is 0. `noise` is the larger of the two medians' noises.
     """
-    rows = []
-    for implementation in dict.fromkeys(cell["implementation"] for cell in measured(cells)):
-        own = [cell for cell in measured(cells) if cell["implementation"] == implementation]
-        for budget in sorted({cell["needed_bytes"] for cell in own}):
-            fitting = [cell for cell in own if cell["needed_bytes"] <= budget]
-            chosen = min(fitting, key=lambda each: each["predicted_s"])
-            fastest = min(fitting, key=step_s)
-            rows.append(
+    found = []
+    for group in alike(measured(rows), "implementation", "dtype"):
+        for budget in sorted({row["needed_bytes"] for row in group}):
+            fitting = [row for row in group if row["needed_bytes"] <= budget]
+            fewest = min(row["micro_batches"] for row in fitting)
+            chosen = min((row for row in fitting if row["micro_batches"] == fewest), key=predicted)
+            fastest = min(fitting, key=median_s)
+            found.append(
                 {
-                    "implementation": implementation,
+                    "implementation": chosen["implementation"],
+                    "dtype": chosen["dtype"],
                     "budget_bytes": budget,
-                    "chosen": chosen["remat"],
-                    "fastest": fastest["remat"],
-                    "regret": step_s(chosen) / step_s(fastest) - 1.0,
-                    "noise": noise(fastest),
+                    "chosen": name_of(chosen),
+                    "fastest": name_of(fastest),
+                    "regret": median_s(chosen) / median_s(fastest) - 1.0,
+                    "noise": max(noise(chosen["steps_s"]), noise(fastest["steps_s"])),
                 }
             )
-    return rows
+    return found
 
 
-def noise(cell: Cell) -> float:
-    """How far a cell's steps lie apart: their median over the fastest, less 1."""
-    return statistics.median(cell["steps_s"]) / step_s(cell) - 1.0
+def name_of(row: Row) -> str:
+    """A policy, and micro-batches if there are several."""
+    return row["remat"] + (f", {row['micro_batches']} micro-batches" if row["micro_batches"] > 1 else "")
 
 
-def ordered(cells: Sequence[Cell], slack: float = 0.02) -> list[str]:
+def out_of_order(rows: Sequence[Row], slack: float = 0.02) -> list[str]:
     """Pairs of policies in the wrong order of temporary memory, which should fall from `none` to `full`; in words.
 
     `slack` allows for what buffers of equal programs lose to alignment and fragmentation.
     """
     wrong = []
-    for implementation in dict.fromkeys(cell["implementation"] for cell in measured(cells)):
-        by = {cell["remat"]: cell["temp_bytes"] for cell in measured(cells) if cell["implementation"] == implementation}
-        for more, less in (("none", "na"), ("na", "stage"), ("stage", "full"), ("none", "dots"), ("dots", "full")):
-            if more in by and less in by and by[less] > by[more] * (1.0 + slack):
-                wrong.append(f"{implementation}: {less} {by[less]:,} B over {more} {by[more]:,} B")
+    pairs = (("none", "na"), ("na", "stage"), ("stage", "full"), ("none", "dots"), ("dots", "full"))
+    for group in alike([row for row in rows if "temp_bytes" in row], "implementation", "dtype", "micro_batches"):
+        temp = {row["remat"]: row["temp_bytes"] for row in group}
+        where = f"{group[0]['implementation']}, {group[0]['dtype']}"
+        for more, less in pairs:
+            if more in temp and less in temp and temp[less] > temp[more] * (1.0 + slack):
+                wrong.append(
+                    f"{where}: `{less}` {temp[less] / 2**20:,.1f} MiB over `{more}` {temp[more] / 2**20:,.1f} MiB"
+                )
     return wrong

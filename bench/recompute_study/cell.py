@@ -1,4 +1,4 @@
-"""One variant in a fresh process: `python -m bench.recompute_study.cell RECIPE IMPLEMENTATION POLICY STEPS`.
+"""Memory of one variant in a fresh process: `python -m bench.recompute_study.cell RECIPE STEPS` and the variant.
 
 The high-water mark of resident memory is set back after compiling, so that it is the steps': what the process holds
 anyway (interpreter, XLA, the graph) plus the step's temporaries. `process_peak_bytes` is the whole process's.
@@ -6,7 +6,6 @@ anyway (interpreter, XLA, the graph) plus the step's temporaries. `process_peak_
 
 import json
 import sys
-import time
 from pathlib import Path
 
 from bench.comparison.protocol import process_peak_bytes
@@ -25,19 +24,19 @@ def main() -> None:
     from jhgnn.runtime.jax_settings import configure_jax
     from jhgnn.training.problem import read_problem
 
-    recipe, implementation, remat, steps = sys.argv[1:]
+    recipe, steps, implementation, dtype, micro_batches, remat = sys.argv[1:]
     configure_jax()
-    start = time.perf_counter()
-    execution = execution_with(read_problem(load_recipe(recipe), progress=False), implementation)
+    problem = read_problem(load_recipe(recipe), progress=False)
+    execution = execution_with(problem, implementation, dtype, int(micro_batches))
     programs = execution.with_training(remat=remat).compile()
     stepper = Stepper.begin(programs, prefetch_threads=0)
-    prepared_s, peak = time.perf_counter() - start, process_peak_bytes()
+    peak = process_peak_bytes()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = resident_bytes()
-    seconds = [stepper.step().update_s for _ in range(int(steps))]
+    for _ in range(int(steps)):
+        stepper.step()
     high = process_peak_bytes()
-    answer = {"before_bytes": before, "steps_peak_bytes": high, "process_peak_bytes": max(peak, high)}
-    print(json.dumps(answer | {"prepared_s": prepared_s, "steps_s": seconds}))
+    print(json.dumps({"before_bytes": before, "steps_peak_bytes": high, "process_peak_bytes": max(peak, high)}))
 
 
 if __name__ == "__main__":

@@ -1,33 +1,69 @@
-"""Rates of the time model from measured steps: non-negative least squares of relative errors."""
+"""Rates of the time model from measured steps, and how well they choose for a case that they were not fitted to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
-from bench.recompute_study.budgets import measured, step_s
+from bench.recompute_study.budgets import Row, choices, measured, median_s
 from jhgnn.planning.time_model import KINDS
 
+Result = Mapping[str, Any]
 
-def fit(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds of each kind of work, and how far predictions and measurements lie apart, as factors."""
-    rows, times = [], []
-    for each in results:
-        seen = set()
-        for cell in measured(each["cells"]):
-            if cell["program"] not in seen:
-                seen.add(cell["program"])
-                amounts = cell["work"] | {"temp_bytes": cell["temp_bytes"]}
-                rows.append([amounts[kind] for kind in KINDS])
-                times.append(step_s(cell))
-    matrix, seconds = np.array(rows), np.array(times)
+
+def cpu_rows(result: Result) -> list[Row]:
+    """The rows of a case's part `cpu`; none where it was not measured."""
+    return list(result["parts"].get("cpu", {}).get("rows", ()))
+
+
+def rates_of(results: Sequence[Result]) -> dict[str, float]:
+    """Seconds of one of each kind of work: non-negative least squares of relative errors, every case weighing alike."""
+    rows, times, weights = [], [], []
+    for result in results:
+        programs = {row["program"]: row for row in measured(cpu_rows(result))}
+        for row in programs.values():
+            amounts = row["work"] | {"temp_bytes": row["temp_bytes"]}
+            rows.append([amounts[kind] for kind in KINDS])
+            times.append(median_s(row))
+            weights.append(len(programs) ** -0.5)
+    if not rows:
+        return {}
+    matrix, seconds, weight = np.array(rows), np.array(times), np.array(weights)
     scale = np.maximum(matrix.max(axis=0), 1.0)  # so that kinds of unlike size weigh alike
-    rates = nnls(matrix / seconds[:, None] / scale, np.ones(len(seconds)))[0] / scale
-    factors = np.exp(np.abs(np.log(np.maximum(matrix @ rates, 1e-9) / seconds)))
+    found = nnls(matrix / seconds[:, None] / scale * weight[:, None], weight)[0] / scale
+    return {kind: float(f"{rate:.3g}") for kind, rate in zip(KINDS, found, strict=True) if rate > 0}
+
+
+def predicted_with(rates: Mapping[str, float], row: Row) -> float:
+    """Seconds of a step by those rates."""
+    amounts = row["work"] | {"temp_bytes": row["temp_bytes"]}
+    return float(sum(rate * amounts[kind] for kind, rate in rates.items()))
+
+
+def fit(results: Sequence[Result]) -> dict[str, Any]:
+    """Rates from all cases, and how far predictions and measurements lie apart, as factors."""
+    rates = rates_of(results)
+    factors = [
+        np.exp(abs(np.log(max(predicted_with(rates, row), 1e-9) / median_s(row))))
+        for result in results
+        for row in measured(cpu_rows(result))
+    ]
     return {
-        "seconds": {kind: float(f"{rate:.3g}") for kind, rate in zip(KINDS, rates, strict=True) if rate > 0},
-        "programs": len(seconds),
-        "median_factor": float(np.median(factors)),
-        "largest_factor": float(factors.max()),
+        "seconds": rates,
+        "programs": len(factors),
+        "median_factor": float(np.median(factors)) if factors else None,
+        "largest_factor": float(max(factors)) if factors else None,
     }
+
+
+def left_out(results: Sequence[Result]) -> dict[str, list[Row]]:
+    """Case -> its budgets, chosen for with rates that were fitted to all other cases; none while there is one case."""
+    found = {}
+    timed = [result for result in results if measured(cpu_rows(result))]
+    if len(timed) < 2:
+        return {}
+    for result in timed:
+        rates = rates_of([each for each in timed if each is not result])
+        found[result["case"]] = choices(cpu_rows(result), lambda row, rates=rates: predicted_with(rates, row))  # type: ignore[misc]
+    return found

@@ -1,0 +1,85 @@
+"""The study's programs compiled for GPUs that are not here, and times predicted from what they are made of."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from bench.gpu.devices import GPUS
+from bench.gpu.environment import create_gpu, gpu_python, missing, variables
+from bench.recompute_study.variants import IMPLEMENTATIONS
+from bench.record import ROOT
+from jhgnn.config import Config
+from jhgnn.config.recipe import to_toml
+from jhgnn.errors import InputError
+
+STUDIED = ("h100", "h200", "a100")
+
+LAUNCH_S = 3e-6
+"""Between the starts of two short kernels of one stream."""
+
+BANDWIDTH_SHARE = 0.7
+"""Of the memory's bandwidth that kernels of gathers and elementwise work reach."""
+
+FLOPS_SHARE = 0.5
+"""Of the units' highest rate that products and elementwise work reach."""
+
+TENSOR_FLOPS_PER_S = {
+    "float32": {"a100": 156e12, "h100": 495e12, "h200": 495e12},  # TF32, which XLA takes for products of float32
+    "bfloat16": {"a100": 312e12, "h100": 989e12, "h200": 989e12},
+}
+"""Of dense products, by NVIDIA's data sheets."""
+
+SCATTER_S = 5e-12
+"""Of an element that is added atomically without contention; with it XLA's scatters take far longer
+(openxla/xla#46225), so what is predicted for programs with float scatters is a lower bound."""
+
+FORMULA = (
+    f"`launches x {LAUNCH_S * 1e6:.0f} us + max(bytes / ({BANDWIDTH_SHARE:.0%} of the bandwidth), product FLOPs /"
+    f" ({FLOPS_SHARE:.0%} of the tensor cores' rate) + other FLOPs / ({FLOPS_SHARE:.0%} of the float32 units' rate))"
+    f" + scattered elements x {SCATTER_S * 1e12:.0f} ps`"
+)
+
+Row = dict[str, Any]
+
+
+def predicted_s(row: Mapping[str, Any], gpu: str) -> float:
+    """Seconds of a step on a GPU by `FORMULA`; `bench/gpu/devices.py` has the devices' figures."""
+    device, work = GPUS[gpu], row["work"]
+    units = device.cores * device.fpus_per_core * 2 * device.clock_ghz * 1e9
+    memory_s = (work["num_bytes"] + work["native_bytes"]) / (BANDWIDTH_SHARE * device.bytes_per_s)
+    products_s = work["dot_flops"] / (FLOPS_SHARE * TENSOR_FLOPS_PER_S[row["dtype"]][gpu])
+    others_s = (work["flops"] + work["native_flops"]) / (FLOPS_SHARE * units)
+    return float(row["launches"] * LAUNCH_S + max(memory_s, products_s + others_s) + work["scattered"] * SCATTER_S)
+
+
+def compile_for(gpu: str, config: Config) -> list[Row]:
+    """A row for each variant of a recipe, compiled for a GPU.
+
+    Raises:
+        InputError: there is no environment that compiles for it, or the compiler failed.
+    """
+    problem = create_gpu() or missing()
+    if problem:
+        raise InputError(f"bench.recompute: nothing can be compiled for {gpu} here: {problem}")
+    names = ("native", "fanout") if config.sampling.batch_size else IMPLEMENTATIONS
+    request = {"recipe": to_toml(config), "gpu": gpu, "implementations": names}
+    command = [str(gpu_python()), "-m", "bench.recompute_study.gpu_worker", json.dumps(request)]
+    rows: list[Row] = []
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(
+            command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                rows.append(json.loads(line))
+                print(".", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        if process.returncode:
+            errors.seek(0)
+            last = [line for line in errors.read().splitlines() if line.strip()][-1:]
+            told = last[0][:300] if last else "no message"
+            raise InputError(f"bench.recompute: compiling for {gpu} ended with status {process.returncode}: {told}")
+    return rows

@@ -1,0 +1,2 @@
+def draw_all(results, folder):
+    pass
