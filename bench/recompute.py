@@ -141,11 +141,12 @@ def check() -> int:
 def read(case: StudyCase) -> dict[str, Any]:
     """The stored result, or an empty one."""
     path = RESULTS / f"{case.name}.json"
-    fresh = {"case": case.name, "model": case.config.model.name, "recipe": to_toml(case.config), "parts": {}}
+    recipe = to_toml(case.config)
+    fresh: dict[str, Any] = {"case": case.name, "model": case.config.model.name, "recipe": recipe, "parts": {}}
     if not path.exists():
         return fresh
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found if relative(found["recipe"]) == relative(fresh["recipe"]) else fresh
+    return found if relative(found["recipe"]) == relative(recipe) else fresh
 
 
 def relative(recipe: str) -> str:
@@ -174,6 +175,7 @@ def study(case: StudyCase, options: argparse.Namespace) -> None:
         rows = measures[part](case, options) if part in measures else compile_for(part, case.config)
         described = machine()
         result = read(case)
+        result.setdefault("size", size_of(case))
         result["parts"][part] = {
             "commit": commit(),
             "machine": f"{described['processor']}, {described['cores']} cores, {described['memory_gib']} GiB",
@@ -184,6 +186,14 @@ def study(case: StudyCase, options: argparse.Namespace) -> None:
         }
         store(RESULTS / f"{case.name}.json", result)
         say(f"{case.name} {part}: {len(rows)} rows, took {time.monotonic() - began:.0f} s")
+
+
+def size_of(case: StudyCase) -> dict[str, int]:
+    """Nodes and edges of a case's graph, of all types."""
+    from jhgnn.training.problem import read_problem
+
+    graph = read_problem(case.config, progress=False).graph
+    return {"nodes": sum(graph.num_nodes.values()), "edges": sum(each.num_edges for each in graph.edges.values())}
 
 
 def on_cpu(case: StudyCase, options: argparse.Namespace) -> list[Row]:
@@ -222,7 +232,8 @@ def with_peers(case: StudyCase, options: argparse.Namespace) -> list[Row]:
     from jhgnn.training.problem import read_problem
 
     config = case.config
-    return measure_peers(read_problem(config, progress=False).graph, config, os.cpu_count() or 1, options.rounds_s)
+    graph, threads = read_problem(config, progress=False).graph, os.cpu_count() or 1
+    return measure_peers(graph, config, case.name.partition("_")[2], threads, options.rounds_s)
 
 
 def run(module: str, *arguments: str) -> str:

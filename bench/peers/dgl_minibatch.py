@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bench.comparison.graph_folder import PlainGraph
 from bench.peers.dgl_models import RGAT, RGCN, heterograph
+from bench.peers.recompute import recomputed
 from bench.peers.shared import ACTIVATIONS, Relational, SampledInputs, SemanticAttention, drop
 
 
@@ -38,7 +39,7 @@ class WalkedHAN(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         hidden, heads = settings["hidden"], settings["heads"]
-        self.target, self.feature_dropout = graph.target, settings["feature_dropout"]
+        self.target, self.settings = graph.target, settings
         self.inputs = SampledInputs([graph.target], graph, hidden)
         self.gats = nn.ModuleList(
             GATConv(
@@ -56,25 +57,26 @@ class WalkedHAN(nn.Module):
         self.classifier = nn.Linear(hidden, graph.num_classes)
 
     def forward(self, blocks: list[dgl.DGLGraph], _: Mapping[str, Tensor]) -> Tensor:
-        z = []
-        for gat, block in zip(self.gats, blocks, strict=True):
-            x = self.inputs({self.target: block.srcdata[dgl.NID]})[self.target]
-            z.append(gat(block, drop(x, self.feature_dropout, self.training)).flatten(1))
-        return self.classifier(self.fusion(torch.stack(z, dim=1)))
+        x = [self.inputs({self.target: block.srcdata[dgl.NID]})[self.target] for block in blocks]
+        x = [drop(each, self.settings["feature_dropout"], self.training) for each in x]
+        return self.classifier(recomputed("layer", self.settings, self.layer, blocks, x))
+
+    def layer(self, blocks: list[dgl.DGLGraph], x: list[Tensor]) -> Tensor:
+        z = [
+            recomputed("stage", self.settings, gat, block, each).flatten(1)
+            for gat, block, each in zip(self.gats, blocks, x, strict=True)
+        ]
+        return recomputed("stage", self.settings, self.fusion, torch.stack(z, dim=1))
 
 
 class OnBlocks(Relational):
     """The full-batch layers on blocks: a type's first rows are those of the block's targets; features are by ids."""
 
-    def forward(self, graphs: Any, features: Mapping[str, Tensor]) -> Tensor:
-        rows = self.inputs(features)
-        rows = {t: drop(x, self.settings["feature_dropout"], self.training) for t, x in rows.items()}
-        for index, (conv, own, block) in enumerate(zip(self.convs, self.own, graphs, strict=True)):
-            if index:
-                rows = {t: drop(x, self.settings["dropout"], self.training) for t, x in rows.items()}
-            targets = {t: rows[t][: block.num_dst_nodes(t)] for t in own.linear}
-            rows = own(conv(block, (rows, targets)), targets)
-        return self.classifier(rows[self.target])
+    def targets_of(self, index: int, graph: dgl.DGLGraph, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
+        return {t: x[: graph.num_dst_nodes(t)] for t, x in rows.items() if t in graph.dsttypes}
+
+    def aggregate(self, conv: nn.Module, graph: dgl.DGLGraph, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
+        return conv(graph, (rows, self.targets_of(0, graph, rows)))
 
 
 class SampledRGCN(OnBlocks, RGCN):

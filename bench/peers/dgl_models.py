@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.comparison.graph_folder import PlainGraph
+from bench.peers.recompute import recomputed
 from bench.peers.shared import ACTIVATIONS, Inputs, Relational, SemanticAttention, device, drop
 
 
@@ -51,7 +52,7 @@ class HAN(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         hidden, heads = settings["hidden"], settings["heads"]
-        self.target, self.feature_dropout = graph.target, settings["feature_dropout"]
+        self.target, self.settings = graph.target, settings
         self.inputs = Inputs([graph.target], graph, hidden)
         self.gats = nn.ModuleList(
             GATConv(
@@ -69,9 +70,13 @@ class HAN(nn.Module):
         self.classifier = nn.Linear(hidden, graph.num_classes)
 
     def forward(self, graphs: list[dgl.DGLGraph], features: Mapping[str, Tensor]) -> Tensor:
-        x = drop(self.inputs(features)[self.target], self.feature_dropout, self.training)
-        z = [gat(graph, x).flatten(1) for gat, graph in zip(self.gats, graphs, strict=True)]
-        return self.classifier(self.fusion(torch.stack(z, dim=1)))
+        x = drop(self.inputs(features)[self.target], self.settings["feature_dropout"], self.training)
+        return self.classifier(recomputed("layer", self.settings, self.layer, graphs, x))
+
+    def layer(self, graphs: list[dgl.DGLGraph], x: Tensor) -> Tensor:
+        gats = zip(self.gats, graphs, strict=True)
+        z = [recomputed("stage", self.settings, gat, graph, x).flatten(1) for gat, graph in gats]
+        return recomputed("stage", self.settings, self.fusion, torch.stack(z, dim=1))
 
 
 class RGCN(Relational):

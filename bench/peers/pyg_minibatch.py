@@ -13,6 +13,7 @@ from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bench.comparison.graph_folder import PlainGraph
 from bench.peers.pyg_models import RGAT, ProjectedRGCN, key
+from bench.peers.recompute import recomputed
 from bench.peers.shared import Relational, SampledInputs, drop
 
 if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
@@ -24,7 +25,7 @@ class SampledHAN(nn.Module):
 
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
-        self.target, self.feature_dropout = graph.target, settings["feature_dropout"]
+        self.target, self.settings = graph.target, settings
         self.inputs = SampledInputs([graph.target], graph, settings["hidden"])
         self.conv = HANConv(
             self.inputs.widths,
@@ -37,23 +38,17 @@ class SampledHAN(nn.Module):
         self.classifier = nn.Linear(settings["hidden"], graph.num_classes)
 
     def forward(self, edges: Mapping[tuple[str, str, str], Tensor], ids: Mapping[str, Tensor]) -> Tensor:
-        x = drop(self.inputs(ids)[self.target], self.feature_dropout, self.training)
-        return self.classifier(self.conv({self.target: x}, edges)[self.target])
+        x = drop(self.inputs(ids)[self.target], self.settings["feature_dropout"], self.training)
+        made = recomputed("layer", self.settings, self.conv, {self.target: x}, edges)
+        return self.classifier(made[self.target])
 
 
 class OnSubgraphs(Relational):
     """The full-batch layers on a sampled subgraph, whose first target rows are the batch's; features are by ids."""
 
-    def forward(self, graphs: Any, features: Mapping[str, Tensor]) -> Tensor:
-        rows = self.inputs(features)
-        rows = {t: drop(x, self.settings["feature_dropout"], self.training) for t, x in rows.items()}
-        for index, (conv, own) in enumerate(zip(self.convs, self.own, strict=True)):
-            if index:
-                rows = {t: drop(x, self.settings["dropout"], self.training) for t, x in rows.items()}
-            own_relations = set(conv.convs.keys())
-            used = {triple: pairs for triple, pairs in graphs.items() if triple in own_relations}
-            rows = own(conv(rows, used), rows)
-        return self.classifier(rows[self.target])
+    def graph_of(self, graphs: Any, index: int) -> Any:
+        own_relations = set(self.convs[index].convs.keys())
+        return {triple: pairs for triple, pairs in graphs.items() if triple in own_relations}
 
 
 class SampledRGCN(OnSubgraphs, ProjectedRGCN):

@@ -11,6 +11,7 @@ from torch_geometric.nn import GATConv, HANConv, HeteroConv, Linear, RGATConv, R
 from torch_geometric.transforms import AddMetaPaths
 
 from bench.comparison.graph_folder import PlainGraph
+from bench.peers.recompute import recomputed
 from bench.peers.shared import ACTIVATIONS, Inputs, Relational, SemanticAttention, device, drop
 
 Adjacency = Any  # edge_index, EdgeIndex or sparse COO: what PyG's convolutions take alike
@@ -84,7 +85,7 @@ class HAN(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         hidden = settings["hidden"]
-        self.target, self.feature_dropout = graph.target, settings["feature_dropout"]
+        self.target, self.settings = graph.target, settings
         self.inputs = Inputs([graph.target], graph, hidden)
         self.edge_types = {name: (graph.target, f"m{n}", graph.target) for n, name in enumerate(graph.metapaths)}
         self.conv = HANConv(
@@ -98,9 +99,9 @@ class HAN(nn.Module):
         self.classifier = nn.Linear(hidden, graph.num_classes)
 
     def forward(self, graphs: Mapping[str, Adjacency], features: Mapping[str, Tensor]) -> Tensor:
-        x = drop(self.inputs(features)[self.target], self.feature_dropout, self.training)
+        x = drop(self.inputs(features)[self.target], self.settings["feature_dropout"], self.training)
         edges = {self.edge_types[name]: adjacency for name, adjacency in graphs.items()}
-        return self.classifier(self.conv({self.target: x}, edges)[self.target])
+        return self.classifier(recomputed("layer", self.settings, self.conv, {self.target: x}, edges)[self.target])
 
 
 class GATHAN(nn.Module):
@@ -109,7 +110,7 @@ class GATHAN(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         hidden, heads = settings["hidden"], settings["heads"]
-        self.target, self.feature_dropout = graph.target, settings["feature_dropout"]
+        self.target, self.settings = graph.target, settings
         self.activation = ACTIVATIONS[settings["activation"]]
         self.inputs = Inputs([graph.target], graph, hidden)
         self.gats = nn.ModuleList(
@@ -127,9 +128,13 @@ class GATHAN(nn.Module):
         self.classifier = nn.Linear(hidden, graph.num_classes)
 
     def forward(self, graphs: Mapping[str, Adjacency], features: Mapping[str, Tensor]) -> Tensor:
-        x = drop(self.inputs(features)[self.target], self.feature_dropout, self.training)
-        z = [self.activation(gat(x, each)) for gat, each in zip(self.gats, graphs.values(), strict=True)]
-        return self.classifier(self.fusion(torch.stack(z, dim=1)))
+        x = drop(self.inputs(features)[self.target], self.settings["feature_dropout"], self.training)
+        return self.classifier(recomputed("layer", self.settings, self.layer, graphs, x))
+
+    def layer(self, graphs: Mapping[str, Adjacency], x: Tensor) -> Tensor:
+        gats = zip(self.gats, graphs.values(), strict=True)
+        z = [self.activation(recomputed("stage", self.settings, gat, x, each)) for gat, each in gats]
+        return recomputed("stage", self.settings, self.fusion, torch.stack(z, dim=1))
 
 
 class RelationalPyG(Relational):

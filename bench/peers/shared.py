@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.comparison.graph_folder import PlainGraph
+from bench.peers.recompute import recomputed
 
 ACTIVATIONS = {"relu": functional.relu, "elu": functional.elu, "tanh": torch.tanh, "none": lambda x: x}
 
@@ -130,11 +131,23 @@ class Relational(nn.Module):
     def aggregate(self, conv: nn.Module, graph: Any, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
         raise NotImplementedError
 
+    def graph_of(self, graphs: Any, index: int) -> Any:
+        """What a layer aggregates over."""
+        return graphs[index]
+
+    def targets_of(self, index: int, graph: Any, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
+        """The rows of the nodes that a layer makes new ones of."""
+        return rows
+
+    def layer(self, index: int, graph: Any, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        if index:
+            rows = {t: drop(x, self.settings["dropout"], self.training) for t, x in rows.items()}
+        aggregated = recomputed("stage", self.settings, self.aggregate, self.convs[index], graph, rows)
+        return recomputed("stage", self.settings, self.own[index], aggregated, self.targets_of(index, graph, rows))
+
     def forward(self, graphs: Any, features: Mapping[str, Tensor]) -> Tensor:
         rows = self.inputs(features)
         rows = {t: drop(x, self.settings["feature_dropout"], self.training) for t, x in rows.items()}
-        for index, (conv, own) in enumerate(zip(self.convs, self.own, strict=True)):
-            if index:
-                rows = {t: drop(x, self.settings["dropout"], self.training) for t, x in rows.items()}
-            rows = own(self.aggregate(conv, graphs[index], rows), rows)
+        for index in range(len(self.convs)):
+            rows = recomputed("layer", self.settings, self.layer, index, self.graph_of(graphs, index), rows)
         return self.classifier(rows[self.target])

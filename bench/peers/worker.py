@@ -14,7 +14,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from bench.comparison.graph_folder import PlainGraph, read_graph  # noqa: E402
-from bench.comparison.protocol import Answer, process_peak_bytes, serve  # noqa: E402
+from bench.comparison.protocol import Answer, process_peak_bytes, reset_process_peak, serve  # noqa: E402
 from bench.parity.links import links, load  # noqa: E402
 from bench.peers.minibatch import VARIANTS as MINIBATCH_VARIANTS  # noqa: E402
 from bench.peers.minibatch import MinibatchTrainer, modules  # noqa: E402
@@ -122,6 +122,11 @@ def memory() -> Answer:
     return {"process_peak_bytes": process_peak_bytes(), "device_peak_bytes": device}
 
 
+def reset_memory() -> Answer:
+    """Sets the process's high-water mark back."""
+    return {"before_bytes": reset_process_peak()}
+
+
 def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
@@ -147,5 +152,6 @@ if __name__ == "__main__":
             "batches": batches,
             "train": train,
             "memory": memory,
+            "reset_memory": reset_memory,
         }
     )

@@ -1,7 +1,364 @@
+"""docs/recompute.md: the page that the stored results make; every figure in it is theirs."""
+
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.gpu.devices import GPUS
+from bench.recompute_study import answers
+from bench.recompute_study.budgets import (
+    SLACK,
+    Row,
+    alike,
+    measured,
+    median_s,
+    name_of,
+    out_of_order,
+)
+from bench.recompute_study.cases import MAG_SCALE, all_cases
+from bench.recompute_study.fit import Result, cpu_rows, left_out
+from bench.recompute_study.gpus import FORMULA, STUDIED
+from bench.recompute_study.plots import FUSED, NODES, PARETO
+from bench.recompute_study.rounds import NOISE, noise
+from jhgnn.runtime.files import write_text
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recompute.md"
+GUIDE = Path(__file__).parent / "guide.md"
+"""What the page says before its figures."""
+
+MIB, GIB = 2**20, 2**30
+NAMES = {"dgl": "DGL", "pyg": "PyG", "h100": "H100", "h200": "H200", "a100": "A100"}
+NOTHING = "Nothing of this was measured yet."
 
 
-def write_document(results, path):
-    pass
+def write_document(results: Sequence[Result], path: Path) -> None:
+    """Writes the page: the guide, the answers, the search, and the figures of each case."""
+    write_text(path, document(results))
+
+
+def document(results: Sequence[Result]) -> str:
+    """The page's text."""
+    sections = {
+        "What is measured": _measured(results),
+        "What recomputing costs": _costs(results),
+        "When a fused kernel makes it pointless": _fused(results),
+        "How many nodes more fit": _nodes(results),
+        "Which policy to take": _which(results),
+        "DGL and PyG with their own recomputation": _peers(results),
+        "Does the budget search find the fastest?": _search(results),
+        "Compiled for GPUs": _gpus(results),
+        "All figures": _all(results),
+    }
+    lines = [GUIDE.read_text(encoding="utf-8").rstrip()]
+    for title, body in sections.items():
+        lines += ["", f"## {title}", "", *body]
+    return "\n".join(lines) + "\n"
+
+
+def _measured(results: Sequence[Result]) -> Iterator[str]:
+    parts = {part: [each for each in results if part in each["parts"]] for part in ("cpu", "peers", *STUDIED)}
+    machines = sorted({each["parts"]["cpu"]["machine"] for each in parts["cpu"]})
+    yield (
+        "Every figure is of a whole training step. Memory is the step's *temporaries* by XLA's buffer assignment, and"
+        " the growth of a fresh process's high-water mark over its steps. Times are medians of steps taken in turns,"
+        f" all variants of an implementation in one process, until the medians are known to {NOISE:.0%} or time is up;"
+        " *noise* is half of the median's 95 % interval, as a share of it. All rows of the graph are computed"
+        ' (`training.rows = "all"`), whatever share of it trains. `mag` is the synthetic graph of ogbn-mag\'s kind at'
+        f" {MAG_SCALE:g} of its size; `mag_whole` trains it as one batch."
+    )
+    if machines:
+        yield f"\nTimes are of {', and of '.join(machines)}."
+    yield (
+        "\nStored are, of "
+        f"{len(all_cases())} cases: "
+        + ", ".join(f"`{part}` of {len(found)}" for part, found in parts.items())
+        + ". `python -m bench.recompute --check` names what is missing or older than the code, and"
+        " `python -m bench.recompute --all` measures that."
+    )
+
+
+def _costs(results: Sequence[Result]) -> Iterator[str]:
+    rows, kinds = [], ("na", "dots", "stage", "full")
+    full: dict[str, list[tuple[float, float]]] = {}
+    for case, implementation, none, others in answers.costs(results):
+        cells = [_against(others.get(remat), none) for remat in kinds]
+        rows.append([case, implementation, _mib(none["temp_bytes"]), _ms(none), *cells])
+        ratio = answers.time_ratio(others["full"], none) if "full" in others else None
+        if ratio is not None:
+            stored = "a message an edge stored" if implementation in answers.STORING else "the fused kernel"
+            full.setdefault(stored, []).append((ratio, others["full"]["temp_bytes"] / none["temp_bytes"]))
+    if not rows:
+        yield NOTHING
+        return
+    yield (
+        "The paper finds that the backward pass waits for memory (findings 4, 7 and 9) and advises to recompute"
+        " (guideline 7.1.2): where arithmetic is not what a step waits for, doing some of it twice is cheap."
+    )
+    for stored, pairs in full.items():
+        ratios = [ratio for ratio, _ in pairs]
+        yield (
+            f"\nWith {stored}, `full` takes {answers.geometric_mean(ratios):.2f} times the step's time (geometric mean"
+            f" of {len(pairs)}; {min(ratios):.2f} to {max(ratios):.2f}) for"
+            f" {answers.geometric_mean([memory for _, memory in pairs]):.2f} of the memory."
+        )
+    yield f"\n![Memory against time, a panel a case](images/{PARETO})\n"
+    yield (
+        "Each cell: memory, and time, over those of `none`; *same* where the policy compiles to the same program."
+        " A ratio of times in brackets lies within its noise of 1.\n"
+    )
+    yield from table(["case", "implementation", "none, MiB", "ms", *(f"`{kind}`" for kind in kinds)], rows)
+
+
+def _against(row: Row | None, none: Row) -> str:
+    if row is None:
+        return "same"
+    memory, ratio = f"{row['temp_bytes'] / none['temp_bytes']:.2f}", answers.time_ratio(row, none)
+    if ratio is None:
+        return f"{memory}, not run"
+    within = abs(ratio - 1.0) <= answers.ratio_noise(row, none)
+    return f"{memory}, ({ratio:.2f})" if within else f"{memory}, {ratio:.2f}"
+
+
+def _fused(results: Sequence[Result]) -> Iterator[str]:
+    rows, pointless = [], []
+    for case, native, stored, leanest in answers.fused(results):
+        ratio = answers.time_ratio(leanest, native)
+        leaner = native["temp_bytes"] <= leanest["temp_bytes"]
+        if ratio is not None:
+            pointless.append((leaner, ratio))
+        rows.append(
+            [
+                *(case, _mib(native["temp_bytes"]), _ms(native)),
+                *(_mib(stored["temp_bytes"]), _ms(stored)),
+                *(f"`{leanest['remat']}`", _mib(leanest["temp_bytes"]), _ms(leanest)),
+                "yes" if leaner and (ratio or math.inf) >= 1.0 else "no",
+            ]
+        )
+    if not rows:
+        yield NOTHING
+        return
+    both = sum(leaner and ratio >= 1.0 for leaner, ratio in pointless)
+    yield (
+        "A fused kernel computes a message when it adds it up, in both directions, and keeps no array of the edges'"
+        " size: it recomputes inside, where the rows are in the cache anyway. It makes recomputing outside pointless"
+        " where it needs less memory than stored messages do under the leanest policy, and takes no longer. That is"
+        f" so in {both} of {len(pointless)} cases. Where it is not, the kernel has little to gain: graphs of few edges"
+        " a vertex, whose messages are hardly larger than the rows."
+    )
+    yield f"\n![Temporaries, fused and stored](images/{FUSED})\n"
+    header = ["case", "fused, MiB", "ms", "stored, MiB", "ms", "its leanest policy", "MiB", "ms", "pointless"]
+    yield from table(header, rows)
+
+
+def _nodes(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for result in results:
+        places = [("this CPU, measured", *answers.on_cpu(result))]
+        places += [(f"{NAMES[gpu]}, predicted", *answers.on_gpu(result, gpu)) for gpu in STUDIED]
+        for place, found, seconds in places:
+            compiled = answers.plain(found)
+            for name in (*answers.STORING, "native"):
+                if (name, 1, "none") not in compiled:
+                    continue
+                more = answers.more_nodes(found, name, seconds)
+                cells = [f"{times:.2f} (`{row['remat']}`)" if times > 1.005 else "1" for times, row in more.values()]
+                gpu = next((gpu for gpu in STUDIED if place.startswith(NAMES[gpu])), "h100")
+                fits = answers.nodes_that_fit(result, compiled[name, 1, "none"], gpu)
+                shown = f"{fits / 1e6:,.1f}" if fits and "_mag" not in result["case"].removesuffix("_whole") else "-"
+                if "CPU" in place:
+                    shown = "-"
+                rows.append([result["case"], name, place, shown, *cells])
+    if not rows:
+        yield NOTHING
+        return
+    yield (
+        "How many times the nodes fit the same memory if a step may take 1.1, 1.3 or 2 times as long, and by which"
+        " policy. What a step needs (graph, features, state and temporaries) is taken to grow with the nodes."
+        " For mini-batches the store of features does not shrink with the batch, so it is what sets the limit."
+        " *Millions* are the nodes of a graph of the same kind that fit the GPU's memory with `none`."
+    )
+    yield f"\n![Times the nodes that fit](images/{NODES})\n"
+    factors = [f"at {factor:g}x" for factor in answers.FACTORS]
+    yield from table(["case", "implementation", "where", "millions", *factors], rows)
+
+
+def _which(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for result in results:
+        found, seconds = answers.on_cpu(result)
+        places = [("this CPU", found, seconds)] if found else []
+        places += [
+            (f"{NAMES[gpu]}, predicted", *answers.on_gpu(result, gpu)) for gpu in STUDIED[:1] if gpu in result["parts"]
+        ]
+        for place, rows_there, time_there in places:
+            steps = [
+                f"from {_mib(row['needed_bytes'])} MiB {answers.way(row)} ({time_there(row) * 1e3:,.1f} ms)"
+                for row in answers.recommended(rows_there, time_there)
+            ]
+            size = result.get("size")
+            edges = f"{size['edges'] / 1e3:,.0f}" if size else "-"
+            rows.append([result["case"], edges, place, "; ".join(steps)])
+    if not rows:
+        yield NOTHING
+        return
+    yield (
+        "Take the fused kernel and `none` first: it is what `auto` and no budget give. If that does not fit, set"
+        " `training.memory_budget` and let the search choose; these lines are what it chooses from, over all"
+        " implementations in float32, each from the memory that it needs. bfloat16 halves what is kept, and on a CPU"
+        " takes longer.\n"
+    )
+    yield from table(["case", "thousand edges", "where", "what to take"], rows)
+
+
+def _peers(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for case, peer, variant, none, units in answers.peer_costs(results):
+        own = next((each for each in results if each["case"] == case), None)
+        native = answers.plain(measured(cpu_rows(own)) if own else []).get(("native", 1, "none"))
+        cells = []
+        for unit in ("layer", "stage"):
+            row = units.get(unit)
+            if row is None:
+                cells.append("-")
+                continue
+            memory = answers.growth_bytes(row) / max(1, answers.growth_bytes(none))
+            cells.append(f"{memory:.2f}, {median_s(row) / median_s(none):.2f}")
+        ours = ["-", "-"]
+        if native and "steps_peak_bytes" in native:
+            ours = [_mib(answers.growth_bytes(native)), _ms(native)]
+        here = [_mib(answers.growth_bytes(none)), _ms(none)]
+        rows.append([case, NAMES[peer], variant.replace("|", "/"), *here, *cells, *ours])
+    if not rows:
+        yield NOTHING
+        return
+    yield (
+        "`torch.utils.checkpoint` around each layer, or around each stage (a layer's aggregation, and what follows it)."
+        " Memory is the growth of the process over its steps, and each cell has memory and time over those without"
+        " recomputation. The last two columns are jhgnn's fused kernel that recomputes nothing outside, float32.\n"
+    )
+    header = ["case", "framework", "written with", "nothing recomputed, MiB", "ms", "by layer", "by stage"]
+    yield from table([*header, "jhgnn, MiB", "ms"], rows)
+
+
+def _search(results: Sequence[Result]) -> Iterator[str]:
+    found = left_out(results)
+    if not found:
+        yield "Nothing can be said before two cases are measured."
+        return
+    checks = [(case, row) for case, rows in found.items() for row in rows]
+    within = [row for _, row in checks if row["regret"] <= SLACK]
+    by_noise = [row for _, row in checks if SLACK < row["regret"] <= SLACK + row["noise"]]
+    yield (
+        "Every case is left out once: the rates of the time model are fitted to the other cases, and choose for this"
+        " one at each budget at which one more program fits. Of"
+        f" {len(checks)} choices, {len(within)} ({len(within) / len(checks):.1%}) are the fastest or within"
+        f" {SLACK:.0%} of it, and {len(by_noise)} more within the noise beyond that. The others, and those:\n"
+    )
+    rows = [
+        [
+            *(case, row["implementation"], row["dtype"], _mib(row["budget_bytes"]), row["chosen"], row["fastest"]),
+            *(f"{row['regret']:+.0%}", f"{row['noise']:.0%}"),
+        ]
+        for case, row in checks
+        if row["regret"] > SLACK
+    ]
+    header = ["case", "implementation", "dtype", "budget, MiB", "chosen", "fastest", "slower by", "noise"]
+    yield from table(header, rows) if rows else ["None."]
+
+
+def _gpus(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for result in results:
+        for gpu in STUDIED:
+            for group in alike(answers.gpu_rows(result, gpu), "program"):
+                row = group[0]
+                work = row["work"]
+                flops = work["dot_flops"] + work["flops"] + work["native_flops"] + work["transcendentals"]
+                moved = work["num_bytes"] + work["native_bytes"]
+                rows.append(
+                    [
+                        *(result["case"], NAMES[gpu], row["implementation"], row["dtype"]),
+                        ", ".join(name_of(each) for each in group),
+                        *(_mib(row["temp_bytes"]), f"{flops / 1e9:,.2f}", f"{moved / GIB:,.3f}"),
+                        *(f"{row['launches']:,}", str(row["float_scatters"]), f"{row['predicted_s'] * 1e3:,.2f}"),
+                    ]
+                )
+    if not rows:
+        yield NOTHING
+        return
+    yield (
+        "Programs compiled for GPUs that are not here: temporaries, operations and bytes are the compiled programs';"
+        f" **times are predicted, never measured**, by {FORMULA}, with the devices' figures of `bench/gpu/devices.py`."
+        " A program with float scatters takes longer than predicted where many edges meet in one vertex."
+        " `offload` cannot be compiled without a device.\n"
+    )
+    header = ["case", "GPU", "implementation", "dtype", "policy", "temporaries, MiB", "GFLOP", "GiB moved", "launches"]
+    yield from table([*header, "float scatters", "predicted, ms"], rows)
+    yield "\nMemory: " + ", ".join(f"{NAMES[gpu]} {GPUS[gpu].memory_bytes // GIB} GiB" for gpu in STUDIED) + "."
+
+
+def _all(results: Sequence[Result]) -> Iterator[str]:
+    yield (
+        "*needs*: the smallest `training.memory_budget`. *grew*: the process's high-water mark over its steps. *kept*:"
+        " by stage, for the backward pass. Policies in one row compile to the same program. A noise in bold stayed at"
+        f" or over {NOISE:.0%} until the rounds' time was up."
+    )
+    for result in results:
+        part = result["parts"].get("cpu")
+        if part is None:
+            continue
+        yield f"\n### {result['case']}\n"
+        about = f"{part['machine']}, JAX {part['jax']}, commit {part['commit']}"
+        yield f"{about}, load average {part['load_average']:.1f}.\n"
+        yield from _section(result)
+
+
+def _section(result: Result) -> Iterator[str]:
+    every, rows = cpu_rows(result), []
+    for group in alike([row for row in every if "temp_bytes" in row], "program"):
+        row = group[0]
+        ran = bool(row.get("steps_s"))
+        kept = {stage: num for stage, num in row["kept"].items() if num >= MIB / 20}
+        rows.append(
+            [
+                *(row["implementation"], row["dtype"], ", ".join(name_of(each) for each in group)),
+                *(_mib(row["needed_bytes"]), _mib(row["temp_bytes"])),
+                _mib(answers.growth_bytes(row)) if "steps_peak_bytes" in row else "-",
+                f"{row['flops'] / 1e9:,.2f}",
+                _ms(row) if ran else f"not run: {row.get('not_run', 'its process ended')}",
+                (_noise(row) if ran else "-"),
+                ", ".join(f"{stage} {num / MIB:,.1f}" for stage, num in sorted(kept.items())) or "-",
+            ]
+        )
+    header = ["implementation", "dtype", "policy", "needs, MiB", "temporaries, MiB", "grew, MiB", "GFLOP", "step, ms"]
+    yield from table([*header, "noise", "kept, MiB"], rows)
+    for row in every:
+        if "refused" in row:
+            yield f"\n{row['implementation']}: {row['refused']}"
+    wrong = out_of_order(every)
+    if wrong:
+        yield "\nOut of order in memory: " + "; ".join(wrong) + "."
+    peers = result["parts"].get("peers", {}).get("rows", ())
+    for row in peers:
+        if "refused" in row:
+            yield f"\n{NAMES[row['implementation']]}: {row['refused']}"
+
+
+def _noise(row: Row) -> str:
+    found = noise(row["steps_s"])
+    shown = "one step" if math.isinf(found) else f"{found:.1%}"
+    return f"**{shown}**" if found >= NOISE else shown
+
+
+def _mib(num_bytes: float) -> str:
+    return f"{num_bytes / MIB:,.1f}"
+
+
+def _ms(row: Row) -> str:
+    return f"{median_s(row) * 1e3:,.1f}" if row.get("steps_s") else "not run"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]

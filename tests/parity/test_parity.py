@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -82,6 +84,17 @@ def test_small_graph(model, framework, small_problem):
     """Every variant, on sparse, dense and absent features, isolated nodes and parallel edges."""
     folder, ours = small_problem(model)
     assert_parity(framework, model, ours, folder)
+
+
+@pytest.mark.parametrize("unit", ["layer", "stage"])
+@pytest.mark.parametrize("model", ["han", "rgcn", "rgat"])
+def test_a_peer_that_recomputes_learns_the_same(model, unit, framework, small_problem, tmp_path):
+    folder, ours = small_problem(model)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    listing = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    listing = {name: settings | {"recompute": unit} for name, settings in listing.items()}
+    (tmp_path / "settings.json").write_text(json.dumps(listing), encoding="utf-8")
+    assert_parity(framework, model, ours, tmp_path)
 
 
 @pytest.mark.slow
