@@ -35,7 +35,7 @@ from bench.recompute_study.peers import measure_peers
 from bench.recompute_study.plots import draw_all
 from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
 from bench.record import RESULTS as STORED
-from bench.record import ROOT, changed_since, commit, store
+from bench.record import ROOT, STEP_SOURCES, changed_since, commit, store
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError
@@ -43,7 +43,7 @@ from jhgnn.runtime.files import write_text
 
 RESULTS = STORED / "recompute"
 IMAGES = ROOT / "docs" / "images"
-PACKAGE = ("jhgnn", "configs", "pyproject.toml", "CMakeLists.txt", "bench/recompute_study/variants.py")
+PACKAGE = (*STEP_SOURCES, "bench/recompute_study/variants.py")
 SOURCES = {
     "cpu": (*PACKAGE, *(f"bench/recompute_study/{name}.py" for name in ("programs", "cell", "rounds"))),
     "peers": ("bench/peers", "bench/comparison/cases.py", "bench/recompute_study/peers.py"),

@@ -14,6 +14,19 @@ DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", ROOT.parent / "shared" / "dat
 """The folder of the real data sets."""
 
 
+_BESIDE_A_STEP = (
+    *("explain.py", "explaining", "fitting.py", "inference", "partition.py", "predict.py", "run.py", "search.py"),
+    *("searching", "serve.py", "train.py", "distributed", "planning/budget.py", "planning/time_model.py"),
+    *("training/checkpoint*.py", "training/loop.py", "training/raf*.py", "training/rel_meeting.py"),
+    *("training/reporting.py", "training/resume.py", "training/run_folder.py", "training/summary.py"),
+)
+STEP_SOURCES = (
+    *("jhgnn", "configs", "pyproject.toml", "CMakeLists.txt"),
+    *(f":(exclude)jhgnn/{name}" for name in _BESIDE_A_STEP),
+)
+"""Git's names of the files that a step of one process may depend on: the package without its other commands."""
+
+
 def commit(root: Path = ROOT) -> str:
     """The short name of a working tree's commit; empty outside of a repository."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)

@@ -23,7 +23,7 @@ from tests.executions import built, configured, forward, loss_of, whole
 from tests.models.heterographs import academic, with_edge_features
 from tests.ops import reference
 from tests.ops.tolerances import FLOAT32, assert_close
-from tests.test_fit import small
+from tests.test_fit import IN_BATCHES, small
 
 LONG = [pytest.mark.slow, pytest.mark.long]
 ATTENTION = [
@@ -202,10 +202,11 @@ def test_what_it_does_not_go_with_is_one_line(changes, message):
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.usefixtures("compile_cache")
+@pytest.mark.parametrize("sampling", [{}, {"sampling": IN_BATCHES}], ids=["whole", "batches"])
 @pytest.mark.parametrize("name", ["rgat", "rgcn"])
-def test_an_exported_program_reads_them(name, tmp_path):
+def test_an_exported_program_reads_them(name, sampling, tmp_path):
     graph = with_edge_features(academic())
-    run = small(graph, model=name, edge_features=True)
+    run = small(graph, model=name, edge_features=True, **sampling)
     run.export(tmp_path / "program")
     program = jax.export.deserialize(bytearray((tmp_path / "program" / "program.bin").read_bytes()))
     weights, inputs = (dict(np.load(tmp_path / "program" / f"{part}.npz")) for part in ("weights", "graph"))
