@@ -4,15 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dgl
-import torch
 from dgl.dataloading import DataLoader, NeighborSampler
-from dgl.nn.pytorch import GATConv
 from torch import Tensor, nn
 
 from bench.comparison.graph_folder import PlainGraph
-from bench.peers.dgl_models import RGAT, RGCN, heterograph
-from bench.peers.recompute import recomputed
-from bench.peers.shared import ACTIVATIONS, Relational, SampledInputs, SemanticAttention, drop
+from bench.peers.dgl_models import HAN, RGAT, RGCN, heterograph
+from bench.peers.shared import Relational, drop
 
 
 class MetapathWalks:
@@ -33,40 +30,12 @@ class MetapathWalks:
         return {}, seeds, blocks
 
 
-class WalkedHAN(nn.Module):
-    """A GATConv a metapath on its block, and semantic attention over the batch's targets."""
+class WalkedHAN(HAN):
+    """HAN on the blocks of walks, each with rows of its own; the semantic attention is over the batch's targets."""
 
-    def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
-        super().__init__()
-        hidden, heads = settings["hidden"], settings["heads"]
-        self.target, self.settings = graph.target, settings
-        self.inputs = SampledInputs([graph.target], graph, hidden)
-        self.gats = nn.ModuleList(
-            GATConv(
-                self.inputs.widths[graph.target],
-                hidden // heads,
-                heads,
-                attn_drop=settings["attention_dropout"],
-                negative_slope=settings["negative_slope"],
-                activation=ACTIVATIONS[settings["activation"]],
-                allow_zero_in_degree=True,
-            )
-            for _ in graph.metapaths
-        )
-        self.fusion = SemanticAttention(hidden, settings["semantic_hidden"])
-        self.classifier = nn.Linear(hidden, graph.num_classes)
-
-    def forward(self, blocks: list[dgl.DGLGraph], _: Mapping[str, Tensor]) -> Tensor:
-        x = [self.inputs({self.target: block.srcdata[dgl.NID]})[self.target] for block in blocks]
-        x = [drop(each, self.settings["feature_dropout"], self.training) for each in x]
-        return self.classifier(recomputed("layer", self.settings, self.layer, blocks, x))
-
-    def layer(self, blocks: list[dgl.DGLGraph], x: list[Tensor]) -> Tensor:
-        z = [
-            recomputed("stage", self.settings, gat, block, each).flatten(1)
-            for gat, block, each in zip(self.gats, blocks, x, strict=True)
-        ]
-        return recomputed("stage", self.settings, self.fusion, torch.stack(z, dim=1))
+    def forward(self, graphs: list[dgl.DGLGraph], features: Mapping[str, Tensor]) -> Tensor:
+        rows = [self.inputs({self.target: block.srcdata[dgl.NID]})[self.target] for block in graphs]
+        return self.fused(graphs, [drop(x, self.settings["feature_dropout"], self.training) for x in rows])
 
 
 class OnBlocks(Relational):

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bench.comparison.graph_folder import PlainGraph
 from bench.peers.recompute import recomputed
-from bench.peers.shared import ACTIVATIONS, Inputs, Relational, SemanticAttention, device, drop
+from bench.peers.shared import ACTIVATIONS, Relational, SemanticAttention, device, drop, inputs_of
 
 
 def heterograph(graph: PlainGraph) -> dgl.DGLGraph:
@@ -53,7 +53,7 @@ class HAN(nn.Module):
         super().__init__()
         hidden, heads = settings["hidden"], settings["heads"]
         self.target, self.settings = graph.target, settings
-        self.inputs = Inputs([graph.target], graph, hidden)
+        self.inputs = inputs_of([graph.target], graph, settings)
         self.gats = nn.ModuleList(
             GATConv(
                 self.inputs.widths[graph.target],
@@ -71,11 +71,15 @@ class HAN(nn.Module):
 
     def forward(self, graphs: list[dgl.DGLGraph], features: Mapping[str, Tensor]) -> Tensor:
         x = drop(self.inputs(features)[self.target], self.settings["feature_dropout"], self.training)
-        return self.classifier(recomputed("layer", self.settings, self.layer, graphs, x))
+        return self.fused(graphs, [x] * len(graphs))
 
-    def layer(self, graphs: list[dgl.DGLGraph], x: Tensor) -> Tensor:
-        gats = zip(self.gats, graphs, strict=True)
-        z = [recomputed("stage", self.settings, gat, graph, x).flatten(1) for gat, graph in gats]
+    def fused(self, graphs: list[dgl.DGLGraph], rows: list[Tensor]) -> Tensor:
+        """Logits from the rows that each metapath's graph reads."""
+        return self.classifier(recomputed("layer", self.settings, self.layer, graphs, rows))
+
+    def layer(self, graphs: list[dgl.DGLGraph], rows: list[Tensor]) -> Tensor:
+        gats = zip(self.gats, graphs, rows, strict=True)
+        z = [recomputed("stage", self.settings, gat, graph, x).flatten(1) for gat, graph, x in gats]
         return recomputed("stage", self.settings, self.fusion, torch.stack(z, dim=1))
 
 
@@ -133,7 +137,7 @@ class MergedRGCN(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         self.target, self.dropout, hidden = graph.target, settings["dropout"], settings["hidden"]
-        self.inputs = Inputs([graph.target], graph, hidden)
+        self.inputs = inputs_of([graph.target], graph, settings)
         widths = [self.inputs.widths[graph.target]] + [hidden] * (settings["layers"] - 1)
         self.convs = nn.ModuleList(
             RelGraphConv(width, hidden, len(graph.relations), activation=functional.relu, self_loop=True)

@@ -12,7 +12,7 @@ from torch_geometric.transforms import AddMetaPaths
 
 from bench.comparison.graph_folder import PlainGraph
 from bench.peers.recompute import recomputed
-from bench.peers.shared import ACTIVATIONS, Inputs, Relational, SemanticAttention, device, drop
+from bench.peers.shared import ACTIVATIONS, Relational, SemanticAttention, device, drop, inputs_of
 
 Adjacency = Any  # edge_index, EdgeIndex or sparse COO: what PyG's convolutions take alike
 AsAdjacency = Callable[[Tensor, int, int], Adjacency]
@@ -86,7 +86,7 @@ class HAN(nn.Module):
         super().__init__()
         hidden = settings["hidden"]
         self.target, self.settings = graph.target, settings
-        self.inputs = Inputs([graph.target], graph, hidden)
+        self.inputs = inputs_of([graph.target], graph, settings)
         self.edge_types = {name: (graph.target, f"m{n}", graph.target) for n, name in enumerate(graph.metapaths)}
         self.conv = HANConv(
             self.inputs.widths,
@@ -112,7 +112,7 @@ class GATHAN(nn.Module):
         hidden, heads = settings["hidden"], settings["heads"]
         self.target, self.settings = graph.target, settings
         self.activation = ACTIVATIONS[settings["activation"]]
-        self.inputs = Inputs([graph.target], graph, hidden)
+        self.inputs = inputs_of([graph.target], graph, settings)
         self.gats = nn.ModuleList(
             GATConv(
                 self.inputs.widths[graph.target],
@@ -221,7 +221,7 @@ class Merged(nn.Module):
         super().__init__()
         self.target, self.settings = graph.target, settings
         self.activation, hidden = ACTIVATIONS[settings["activation"]], settings["hidden"]
-        self.inputs = Inputs([graph.target], graph, hidden)
+        self.inputs = inputs_of([graph.target], graph, settings)
         widths = [self.inputs.widths[graph.target]] + [hidden] * (settings["layers"] - 1)
         self.convs = nn.ModuleList(self.conv(width, len(graph.relations)) for width in widths)
         self.classifier = nn.Linear(hidden, graph.num_classes)

@@ -75,6 +75,12 @@ class SampledInputs(nn.Module):
         return {t: self.tables[t](ids[t]) if t in self.tables else self.features[t][ids[t]] for t in self.widths}
 
 
+def inputs_of(node_types: list[str], graph: PlainGraph, settings: Mapping[str, Any]) -> Inputs | SampledInputs:
+    """All rows, or those of a batch where the settings have batches."""
+    kind = SampledInputs if settings.get("batch_size") else Inputs
+    return kind(node_types, graph, settings["hidden"])
+
+
 class SemanticAttention(nn.Module):
     """HAN's attention over metapaths, as in DGL's example of HAN."""
 
@@ -114,8 +120,7 @@ class Relational(nn.Module):
     def __init__(self, graph: PlainGraph, settings: Mapping[str, Any]) -> None:
         super().__init__()
         self.target, self.settings = graph.target, settings
-        kind = SampledInputs if settings.get("batch_size") else Inputs
-        self.inputs = kind(settings["plan"][0]["reads"], graph, settings["hidden"])
+        self.inputs = inputs_of(settings["plan"][0]["reads"], graph, settings)
         widths = self.inputs.widths
         self.convs, self.own = nn.ModuleList(), nn.ModuleList()
         for layer in settings["plan"]:
