@@ -34,7 +34,8 @@ from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import read_problem
 from jhgnn.training.sampled import Sampled
 
-STRATEGIES = ("data", "owner", "leapgnn")
+STRATEGIES = {"data": "data", "owner": "owner", "leapgnn": "leapgnn", "leapgnn, merged": "leapgnn"}
+"""What is counted -> `distributed.strategy`; merged, the ring takes half as many time steps as there are parts."""
 NETWORKS = {"10 Gb/s": 1.25e9, "100 Gb/s": 12.5e9, "NVLink": 450e9}
 """Bytes a second into one place."""
 LATENCY_S = 50e-6
@@ -61,7 +62,8 @@ def execution_for(preset: str, scale: float, batch_size: int) -> Sampled:
 class Counter:
     """Counts of one strategy on one partition, step by step."""
 
-    def __init__(self, execution: Sampled, sampler: HostSampler, placement: Placement, strategy: str) -> None:
+    def __init__(self, execution: Sampled, sampler: HostSampler, placement: Placement, named: str) -> None:
+        strategy = STRATEGIES[named]
         self.execution, self.sampler, self.placement = execution, sampler, placement
         batches = execution.batches(0)
         (target,) = execution.task.targets
@@ -75,6 +77,7 @@ class Counter:
             size,
             shown,
             None if strategy == "data" else places,
+            time_steps=num_parts // 2 if named.endswith("merged") else 0,
         )
         params = execution.abstract_params
         self.dense_bytes = num_bytes(with_tables(params, {}))
@@ -116,7 +119,7 @@ class Counter:
                 into[place] += rows * (self.fixed.get(name, 0) + self.learnt.get(name, 0))
         found["request_bytes"] = 4 * found["remote_rows"]
         found["gradient_bytes"] = found["row_bytes"]
-        moves = num_places - 1 if self.shares.strategy == "leapgnn" else 0
+        moves = self.shares.num_parts - 1 if self.shares.strategy == "leapgnn" else 0
         found["model_bytes"] = 2 * moves * num_places * self.dense_bytes
         found["all_reduce_bytes"] = 2 * (num_places - 1) * self.dense_bytes
         found["spilled"] = self.shares.spilled(ids)
@@ -235,7 +238,7 @@ def draw(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     figure = Figure(figsize=(4.5 * len(graphs), 3.6), layout="constrained")
     for axes, graph in zip(figure.subplots(1, len(graphs), squeeze=False)[0], graphs, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
-            for strategy, style in zip(STRATEGIES, ("--", "-", ":"), strict=True):
+            for strategy, style in zip(STRATEGIES, ("--", "-", ":", "-."), strict=True):
                 own = [r for r in rows if (r["graph"], r["method"], r["strategy"]) == (graph, method, strategy)]
                 kinds = ("feature_bytes", "row_bytes", "gradient_bytes", "model_bytes", "request_bytes")
                 moved = [sum(row[kind] for kind in kinds) / 2**20 for row in own]
