@@ -326,7 +326,7 @@ class Sampled(Execution):
             self.steps_per_epoch,
             self.common_layers,
             num_devices=self.mesh.size if num_devices is None else num_devices,
-            ring=self.config.distributed.strategy == "leapgnn",
+            ring=self.config.distributed.strategy == "leapgnn" and self.shares.num_parts > 1,
             table_rows=self.sampling.table_rows,
             repeats=self.plan.temporal != "none",  # a vertex stands once for each time
         )

@@ -1,5 +1,5 @@
 """How far strategies are from one device: `python -m tests.training.agreement WIDTH MODELS STRATEGIES METHOD DEVICES
-[TOPOLOGY]`.
+[TOPOLOGY]`. `leapgnn:3` takes three time steps.
 
 Prints JSON: for each model, strategy and number of devices the largest difference of the first gradient, over the
 largest gradient, and of the parameters after all steps of plain gradient descent; and whether the blocks were the same.
@@ -35,6 +35,7 @@ def execution(
     side: str = "host",
     graph: HeteroGraph | None = None,
     topology: str = "replicated",
+    time_steps: int = 0,
 ) -> Sampled:
     """A small model on parts, whose momentum after one step is the gradient; of `academic` where no graph is given."""
     training = {"optimizer": "sgd", "weight_decay": 0.0}
@@ -51,6 +52,7 @@ def execution(
         method=method,  # type: ignore[arg-type]
         devices=devices,
         topology=topology,  # type: ignore[arg-type]
+        time_steps=time_steps,
     )
     graph = academic() if graph is None else graph
     found = execution_of(pose(graph, dataclasses.replace(config, distributed=distributed)))
@@ -103,7 +105,8 @@ def main(width: str, models: str, strategies: str, method: str, devices: str, to
         for strategy in strategies.split(","):
             for count in map(int, devices.split(",")):
                 side = "host" if topology == "replicated" else "auto"
-                made = execution(name, strategy, method, count, side, topology=topology)
+                only, _, time_steps = strategy.partition(":")
+                made = execution(name, only, method, count, side, None, topology, int(time_steps or 0))
                 own = trained(made, steps)
                 gradient = max_difference(own[0].opt_state, expected[0].opt_state)
                 largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected[0].opt_state))
