@@ -2,8 +2,8 @@
 
 `python -m bench.part_memory`: R-GCN's recipe of ogbn-mag's size in mini-batches, a few steps and an evaluation of a
 batch. The graph and its parts are written first, so that no process holds what only its generation needs: the one
-process maps the saved graph into memory; each of the others reads its own part, and draws from its own edges, or maps
-all of them (`--topology replicated`). They meet over loopback. The kernel's account of each (`smaps_rollup`) is read
+process maps the saved graph into memory; each of the others reads its own part, and maps all edges, or keeps its
+own (`--topology partitioned`). Nothing is compiled before. They meet over loopback. The kernel's account of each (`smaps_rollup`) is read
 several times a second from its start to its end:
 
     Rss    resident pages, among them mapped files' that other processes share
@@ -88,12 +88,13 @@ def measure(
             raise RuntimeError("the graph could not be cut")
     limits = [f"--sampling.max_steps={steps}", "--sampling.evaluation_nodes=1024", "--run.tensorboard=false"]
     train = [sys.executable, "-m", "jhgnn.train", *data, *limits, "--distributed.devices=1"]
-    alone = watched([_start([*train, f"--run.dir={folder / 'run-1'}"])], every_s)[0]
+    alone = watched([_start([*train, f"--run.dir={folder / 'run-1'}"], folder / "cache-1")], every_s)[0]
     together = [f"--distributed.parts={parts}", "--distributed.read=parts", "--distributed.strategy=owner"]
     together += [f"--distributed.topology={topology}"]
     together += [f"--distributed.coordinator={_free_address()}", f"--distributed.num_processes={num_parts}"]
     together += [f"--run.dir={folder / f'run-{num_parts}'}"]
-    each = watched([_start([*train, *together, f"--distributed.process_id={n}"]) for n in range(num_parts)], every_s)
+    commands = [[*train, *together, f"--distributed.process_id={number}"] for number in range(num_parts)]
+    each = watched([_start(command, folder / f"cache-{num_parts}") for command in commands], every_s)
     shares = [own["Rss"] / alone["Rss"] for own in each]
     return {
         "scale": scale,
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="of the graph; 1 is ogbn-mag's size")
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--method", default="random", help="of python -m jhgnn.partition")
-    parser.add_argument("--topology", choices=("replicated", "partitioned"), default="partitioned")
+    parser.add_argument("--topology", choices=("replicated", "partitioned"), default="replicated")
     parser.add_argument("--steps", type=int, default=6, help="batches that are trained")
     parser.add_argument("--every-s", type=float, default=0.25, help="between two looks")
     parser.add_argument("--folder", type=Path, help="for the graph, its parts and the runs; what is there is used")
@@ -146,8 +147,9 @@ def _free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(command, cwd=ROOT, env=dict(os.environ) | {"JAX_PLATFORMS": "cpu"}, text=True)
+def _start(command: Sequence[str], cache: Path) -> subprocess.Popen[str]:
+    environment = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    return subprocess.Popen(command, cwd=ROOT, env=dict(os.environ) | environment, text=True)
 
 
 if __name__ == "__main__":
