@@ -2,9 +2,9 @@
 
 `python -m bench.part_memory`: R-GCN's recipe of ogbn-mag's size in mini-batches, a few steps and an evaluation of a
 batch. The graph and its parts are written first, so that no process holds what only its generation needs: the one
-process maps the saved graph into memory; each of the others reads its own part, and maps all edges, or keeps its
-own (`--topology partitioned`). Nothing is compiled before. They meet over loopback. The kernel's account of each (`smaps_rollup`) is read
-several times a second from its start to its end:
+process maps the saved graph into memory; each of the others reads its own part, and maps all edges, or keeps its own
+(`--topology partitioned`). Nothing is compiled before. They meet over loopback. The kernel's account of each
+(`smaps_rollup`) is read several times a second from its start to its end:
 
     Rss    resident pages, among them mapped files' that other processes share
     Pss    the same, with a page that n processes share counted as 1 / n of one
