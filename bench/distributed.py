@@ -2,10 +2,12 @@
 
 `python -m bench.distributed`: draws the first batches of a recipe's first epoch as training draws them (sampling is
 stateless, so no devices are needed), cuts them by each strategy, and counts the rows that a place needs from others,
-the bytes by kind, the requests, the spill, and the balance. Nothing of it is timed: the seconds are of a model,
+the bytes by kind, the requests, the spill, and the balance. The seconds of a step are of a model,
 `seconds = (largest bytes into a place + 2 (N - 1) / N parameters + moved models) / bandwidth + rendezvous x latency`.
-Bytes are of rows, without the padding of the buffers that programs exchange. `--page` writes the tables into
-`docs/distributed.md`; `--out` keeps the counts as JSON, with a plot beside it.
+Bytes are of rows, without the padding of the buffers that programs exchange. Measured is what each place's drawing
+takes, one place after the other, with nothing beside it; and with `--loopback`, after the counts, a step of processes
+that train together here, which share this machine's cores. `--page` writes the tables into `docs/distributed.md`;
+`--out` keeps all of it as JSON, with a plot beside it.
 """
 
 import argparse
@@ -17,6 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.loopback import HEADER as LOOPBACK
+from bench.loopback import steps_of
+from bench.loopback import table as loopback_table
 from bench.pages import write_between
 from bench.record import RESULTS, ROOT, commit, store
 from jhgnn.config.recipe import load_recipe, override
@@ -34,7 +39,8 @@ from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import read_problem
 from jhgnn.training.sampled import Sampled
 
-STRATEGIES = ("data", "owner", "leapgnn")
+STRATEGIES = {"data": "data", "owner": "owner", "leapgnn": "leapgnn", "leapgnn, merged": "leapgnn"}
+"""What is counted -> `distributed.strategy`; merged, the ring takes half as many time steps as there are parts."""
 NETWORKS = {"10 Gb/s": 1.25e9, "100 Gb/s": 12.5e9, "NVLink": 450e9}
 """Bytes a second into one place."""
 LATENCY_S = 50e-6
@@ -61,7 +67,8 @@ def execution_for(preset: str, scale: float, batch_size: int) -> Sampled:
 class Counter:
     """Counts of one strategy on one partition, step by step."""
 
-    def __init__(self, execution: Sampled, sampler: HostSampler, placement: Placement, strategy: str) -> None:
+    def __init__(self, execution: Sampled, sampler: HostSampler, placement: Placement, named: str) -> None:
+        strategy = STRATEGIES[named]
         self.execution, self.sampler, self.placement = execution, sampler, placement
         batches = execution.batches(0)
         (target,) = execution.task.targets
@@ -75,6 +82,7 @@ class Counter:
             size,
             shown,
             None if strategy == "data" else places,
+            time_steps=num_parts // 2 if named.endswith("merged") else 0,
         )
         params = execution.abstract_params
         self.dense_bytes = num_bytes(with_tables(params, {}))
@@ -90,11 +98,15 @@ class Counter:
         found = dict.fromkeys(
             ("remote_rows", "separate_rows", "requests", "separate_requests", "feature_bytes", "row_bytes"), 0.0
         )
-        into, drawn = np.zeros(num_places), np.zeros(num_places)
+        into, drawn, drawing_s = np.zeros(num_places), np.zeros(num_places), np.zeros(num_places)
         ids = self.batches.batch(self.order, number)
         for place, parts in enumerate(self.shares.cut(ids)):
             met: list[dict[str, np.ndarray]] = []
             for own in parts:
+                seeds = self.execution.seeds_of(own, 0, number)
+                started = time.perf_counter()
+                self.sampler.count(seeds, 0, number)
+                drawing_s[place] += time.perf_counter() - started
                 nodes = self._nodes(own, number)
                 drawn[place] += sum(len(each) for each in nodes.values())
                 met.append(nodes)
@@ -116,12 +128,13 @@ class Counter:
                 into[place] += rows * (self.fixed.get(name, 0) + self.learnt.get(name, 0))
         found["request_bytes"] = 4 * found["remote_rows"]
         found["gradient_bytes"] = found["row_bytes"]
-        moves = num_places - 1 if self.shares.strategy == "leapgnn" else 0
+        moves = self.shares.num_parts - 1 if self.shares.strategy == "leapgnn" else 0
         found["model_bytes"] = 2 * moves * num_places * self.dense_bytes
         found["all_reduce_bytes"] = 2 * (num_places - 1) * self.dense_bytes
         found["spilled"] = self.shares.spilled(ids)
         found["target_balance"] = _balance((self.shares.cut(ids) >= 0).sum(axis=(1, 2)))
         found["work_balance"] = _balance(drawn)
+        found["drawing_s slowest"], found["drawing_s all"] = float(drawing_s.max()), float(drawing_s.sum())
         reduced = 2 * (num_places - 1) / num_places * self.dense_bytes
         most = 2 * into.max() if found["row_bytes"] else into.max()  # gradients of learnable rows go the same way back
         for network, bandwidth in NETWORKS.items():
@@ -171,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="of mag")
     parser.add_argument("--steps", type=int, default=4, help="batches that are counted")
     parser.add_argument("--out", type=Path, default=RESULTS / "distributed.json")
+    parser.add_argument("--loopback", nargs="*", type=int, default=[], help="numbers of processes to time steps of")
     parser.add_argument("--page", action="store_true", help="write the tables into docs/distributed.md")
     options = parser.parse_args(arguments)
     rows: list[dict[str, Any]] = []
@@ -194,23 +208,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rows.append(case | size | means)
                 print(preset, method, num_parts, f"{time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
                 store(options.out, {"commit": commit(), "latency_s": LATENCY_S, "networks": NETWORKS, "rows": rows})
+    timed = list(steps_of(options.graphs, options.scale, options.loopback, STRATEGIES)) if options.loopback else []
+    store(
+        options.out, {"commit": commit(), "latency_s": LATENCY_S, "networks": NETWORKS, "rows": rows, "loopback": timed}
+    )
     draw(options.out.with_suffix(".png"), rows)
     Say().table("a step", HEADER, table(rows))
+    if timed:
+        Say().table("a step, measured over loopback", LOOPBACK, loopback_table(timed))
     if options.page:
-        write_page(rows)
+        write_page(rows, timed)
     return 0
 
 
-def write_page(rows: Sequence[dict[str, Any]]) -> None:
-    """The table of 4 parts in `docs/distributed.md`."""
-    lines = [HEADER, ["---"] * len(HEADER), *table([row for row in rows if row["parts"] == PAGE_PARTS])]
-    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def write_page(rows: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> None:
+    """The tables of 4 parts, and of loopback, in `docs/distributed.md`."""
+    body = _markdown(HEADER, table([row for row in rows if row["parts"] == PAGE_PARTS]))
+    if timed:
+        body += (
+            "\n\nMeasured: medians of the steps of processes that train together on this machine over loopback, METIS"
+            " parts. They share its cores, so more processes are no faster here; what can be compared is one strategy"
+            " with another.\n\n" + _markdown(LOOPBACK, loopback_table(timed))
+        )
     write_between(ROOT / "docs" / "distributed.md", BEGIN, END, f"\n{body}\n")
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
 HEADER = [
     "graph", "parts", "method", "strategy", "feature MiB", "rows and gradients MiB", "model MiB", "remote rows",
-    "targets max / mean", "vertices max / mean", "spilled", "10 Gb/s, modelled ms",
+    "targets max / mean", "vertices max / mean", "spilled", "drawing: slowest / all, ms", "10 Gb/s, modelled ms",
 ]  # fmt: skip
 
 
@@ -221,7 +250,8 @@ def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
             row["graph"], str(row["parts"]), row["method"], row["strategy"], f"{row['feature_bytes'] / 2**20:.2f}",
             f"{(row['row_bytes'] + row['gradient_bytes']) / 2**20:.2f}", f"{row['model_bytes'] / 2**20:.2f}",
             f"{row['remote_rows']:,.0f}", f"{row['target_balance']:.2f}", f"{row['work_balance']:.2f}",
-            f"{row['spilled']:.1f}", f"{1e3 * row['model_s 10 Gb/s']:.1f}",
+            f"{row['spilled']:.1f}", f"{1e3 * row['drawing_s slowest']:.2f} / {1e3 * row['drawing_s all']:.2f}",
+            f"{1e3 * row['model_s 10 Gb/s']:.1f}",
         ]
         for row in rows
     ]  # fmt: skip
@@ -235,7 +265,7 @@ def draw(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     figure = Figure(figsize=(4.5 * len(graphs), 3.6), layout="constrained")
     for axes, graph in zip(figure.subplots(1, len(graphs), squeeze=False)[0], graphs, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
-            for strategy, style in zip(STRATEGIES, ("--", "-", ":"), strict=True):
+            for strategy, style in zip(STRATEGIES, ("--", "-", ":", "-."), strict=True):
                 own = [r for r in rows if (r["graph"], r["method"], r["strategy"]) == (graph, method, strategy)]
                 kinds = ("feature_bytes", "row_bytes", "gradient_bytes", "model_bytes", "request_bytes")
                 moved = [sum(row[kind] for kind in kinds) / 2**20 for row in own]

@@ -2,8 +2,9 @@
 
 `python -m bench.part_memory`: R-GCN's recipe of ogbn-mag's size in mini-batches, a few steps and an evaluation of a
 batch. The graph and its parts are written first, so that no process holds what only its generation needs: the one
-process maps the saved graph into memory, and each of the others the topology, and reads its own part. They meet over
-loopback. The kernel's account of each (`smaps_rollup`) is read several times a second from its start to its end:
+process maps the saved graph into memory; each of the others reads its own part, and maps all edges, or keeps its own
+(`--topology partitioned`). Nothing is compiled before. They meet over loopback. The kernel's account of each
+(`smaps_rollup`) is read several times a second from its start to its end:
 
     Rss    resident pages, among them mapped files' that other processes share
     Pss    the same, with a page that n processes share counted as 1 / n of one
@@ -62,7 +63,9 @@ def watched(running: Sequence[subprocess.Popen[str]], every_s: float) -> list[di
     return most
 
 
-def measure(folder: Path, scale: float, num_parts: int, method: str, steps: int, every_s: float) -> dict[str, Any]:
+def measure(
+    folder: Path, scale: float, num_parts: int, method: str, steps: int, every_s: float, topology: str
+) -> dict[str, Any]:
     """Writes the graph and its parts, trains with one process and with one a part; what each needed.
 
     Args:
@@ -72,6 +75,7 @@ def measure(folder: Path, scale: float, num_parts: int, method: str, steps: int,
         method: of `python -m jhgnn.partition`.
         steps: batches that are trained.
         every_s: seconds between two looks.
+        topology: as `distributed.topology`.
     """
     graph, parts = folder / "graph", folder / f"parts-{num_parts}"
     if not graph.exists():
@@ -84,15 +88,18 @@ def measure(folder: Path, scale: float, num_parts: int, method: str, steps: int,
             raise RuntimeError("the graph could not be cut")
     limits = [f"--sampling.max_steps={steps}", "--sampling.evaluation_nodes=1024", "--run.tensorboard=false"]
     train = [sys.executable, "-m", "jhgnn.train", *data, *limits, "--distributed.devices=1"]
-    alone = watched([_start([*train, f"--run.dir={folder / 'run-1'}"])], every_s)[0]
+    alone = watched([_start([*train, f"--run.dir={folder / 'run-1'}"], folder / "cache-1")], every_s)[0]
     together = [f"--distributed.parts={parts}", "--distributed.read=parts", "--distributed.strategy=owner"]
+    together += [f"--distributed.topology={topology}"]
     together += [f"--distributed.coordinator={_free_address()}", f"--distributed.num_processes={num_parts}"]
     together += [f"--run.dir={folder / f'run-{num_parts}'}"]
-    each = watched([_start([*train, *together, f"--distributed.process_id={n}"]) for n in range(num_parts)], every_s)
+    commands = [[*train, *together, f"--distributed.process_id={number}"] for number in range(num_parts)]
+    each = watched([_start(command, folder / f"cache-{num_parts}") for command in commands], every_s)
     shares = [own["Rss"] / alone["Rss"] for own in each]
     return {
         "scale": scale,
         "method": method,
+        "topology": topology,
         "steps": steps,
         "one_process": alone,
         "processes": each,
@@ -118,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="of the graph; 1 is ogbn-mag's size")
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--method", default="random", help="of python -m jhgnn.partition")
+    parser.add_argument("--topology", choices=("replicated", "partitioned"), default="replicated")
     parser.add_argument("--steps", type=int, default=6, help="batches that are trained")
     parser.add_argument("--every-s", type=float, default=0.25, help="between two looks")
     parser.add_argument("--folder", type=Path, help="for the graph, its parts and the runs; what is there is used")
@@ -126,7 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found = measure(folder, options.scale, options.parts, options.method, options.steps, options.every_s)
+        limits = options.steps, options.every_s, options.topology
+        found = measure(folder, options.scale, options.parts, options.method, *limits)
     store(options.out, {"commit": commit(), "machine": f"{os.cpu_count()} cores"} | found)
     print(shown(found))
     return 0 if found["most_share"] < MOST else 1
@@ -138,8 +147,9 @@ def _free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(command, cwd=ROOT, env=dict(os.environ) | {"JAX_PLATFORMS": "cpu"}, text=True)
+def _start(command: Sequence[str], cache: Path) -> subprocess.Popen[str]:
+    environment = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    return subprocess.Popen(command, cwd=ROOT, env=dict(os.environ) | environment, text=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python -m bench.recompute --cases rgcn_acm  one case, or several
     python -m bench.recompute --config RECIPE   a recipe of your own
     python -m bench.recompute --check           what is missing or older than the code that it measures
+    python -m bench.recompute --verify          the same, and parts whose programs are still the same become current
     python -m bench.recompute --tables          only docs/recompute.md and its plots, from what is stored
     python -m bench.recompute --fit             rates of jhgnn/planning/time_model.py from what is stored
 
@@ -15,18 +16,21 @@ mini-batches and HAN on ACM longer, and a GPU 3 to 15 minutes a case; `peers` ta
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bench.comparison.environment import machine
+from bench.gpu.environment import run_python
 from bench.recompute_study.cases import StudyCase, all_cases
 from bench.recompute_study.fit import fit
 from bench.recompute_study.gpus import STUDIED, compile_for
@@ -36,8 +40,9 @@ from bench.recompute_study.plots import draw_all
 from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
 from bench.record import RESULTS as STORED
 from bench.record import ROOT, STEP_SOURCES, changed_since, commit, store
+from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
-from jhgnn.config.recipe import to_toml
+from jhgnn.config.recipe import override, to_toml
 from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
 
@@ -70,6 +75,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--check", action="store_true", help="say what is missing or old, and end with 1 if anything is"
     )
+    parser.add_argument("--verify", action="store_true", help="trace what is older than the code, to see if it changed")
     parser.add_argument("--tables", action="store_true", help="only write the page and its plots")
     parser.add_argument("--fit", action="store_true", help="only fit the time model to the stored results")
     parser.add_argument("--implementations", nargs="+", choices=[*IMPLEMENTATIONS, "fanout"], help="only these")
@@ -81,7 +87,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parse(arguments)
-        if options.check:
+        if options.verify:
+            verify()
+        if options.check or options.verify:
             return check()
         if options.fit:
             print(json.dumps(fit(stored()), indent=1))
@@ -146,12 +154,22 @@ def read(case: StudyCase) -> dict[str, Any]:
     if not path.exists():
         return fresh
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found if relative(found["recipe"]) == relative(recipe) else fresh
+    return found if is_recipe(found["recipe"], case.config) else fresh
 
 
-def relative(recipe: str) -> str:
-    """A recipe without the place of the data on this machine."""
-    return "\n".join(line for line in recipe.splitlines() if not line.startswith(("path =", "cache_dir =")))
+def is_recipe(text: str, config: Config) -> bool:
+    """Whether a stored recipe is this one, wherever this machine has its data; options that came later are as unset."""
+    try:
+        then = override(Config(), tomllib.loads(text), where="bench.recompute")
+    except InputError:  # of options that there are no more
+        return False
+    return without_places(then) == without_places(config)
+
+
+def without_places(config: Config) -> Config:
+    """A recipe without paths of a machine."""
+    data, sgb = dataclasses.replace(config.data, path=""), dataclasses.replace(config.sgb, cache_dir="")
+    return dataclasses.replace(config, data=data, sgb=sgb)
 
 
 def not_current(case: StudyCase, part: str) -> str:
@@ -162,6 +180,44 @@ def not_current(case: StudyCase, part: str) -> str:
     if changed_since(found["commit"], *SOURCES[part]):
         return f"of {found['commit']}, and what it measures has changed since"
     return ""
+
+
+KERNELS = ("jhgnn/native", "jhgnn/nn/recompute.py", "jhgnn/runtime", "jhgnn/planning/work.py", "jhgnn/profiling")
+"""What figures depend on beside the traced programs: kernels, how programs compile, and how work is counted."""
+
+
+def verify() -> None:
+    """Traces the variants of parts that are older than the code; those whose programs are the same become current."""
+    for case in all_cases():
+        result = read(case)
+        for part in PARTS:
+            if part == "peers" or part not in result["parts"] or not not_current(case, part):
+                continue
+            beside = [name for name in SOURCES[part] if name.startswith("bench/")]
+            if changed_since(result["parts"][part]["commit"], *KERNELS, *beside):
+                continue
+            rows = [row for row in result["parts"][part]["rows"] if "program" in row]
+            stored_programs = {key_of(row): row["program"] for row in rows}
+            if traced(case, part, list(dict.fromkeys(row["implementation"] for row in rows))) == stored_programs:
+                result["parts"][part]["commit"] = commit()
+                store(RESULTS / f"{case.name}.json", result)
+                say(f"{case.name} {part}: the same programs")
+
+
+def key_of(row: Row) -> tuple[Any, ...]:
+    """The variant of a row."""
+    return tuple(row[field] for field in Variant._fields)
+
+
+def traced(case: StudyCase, part: str, names: list[str]) -> dict[tuple[Any, ...], str]:
+    """Variant -> the program that it is today."""
+    request = json.dumps({"recipe": to_toml(case.config), "where": part, "implementations": names})
+    if part == "cpu":
+        answer = run("bench.recompute_study.traced", request)
+    else:
+        answer = run_python(["-m", "bench.recompute_study.traced", request]).stdout
+    rows = [json.loads(line) for line in answer.splitlines()]
+    return {key_of(row): row["program"] for row in rows}
 
 
 def study(case: StudyCase, options: argparse.Namespace) -> None:

@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hlo", type=Path, metavar="FOLDER", help="save the compiled programs there")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="JSON of the results")
     parser.add_argument("--resume", action="store_true", help="compile what the JSON has not, or of other sources")
+    parser.add_argument(
+        "--verify", action="store_true", help="before --resume: rows of other sources whose programs are the same stay"
+    )
     parser.add_argument("--report-only", action="store_true", help="write the page from the JSON")
 
 
@@ -49,6 +52,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"skipped: {problem}", file=sys.stderr)
         return 3
     results, cases = _started(options), all_cases()
+    if options.verify:
+        _verify(results, cases)
+        _write(results, options.output)
     old = {name for name in {row["commit"] for row in results["rows"]} if changed_since(name, *SOURCES)}
     # A case that cannot be compiled is one for every kind of device.
     done = {(row["case"], row.get("gpu", gpu)) for row in results["rows"] for gpu in GPUS if row["commit"] not in old}
@@ -73,8 +79,37 @@ def run(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def compiled(case: Case, gpus: Sequence[str], devices: Sequence[int], hlo: Path | None = None) -> Iterator[Row]:
-    """One row for each program of a case, as the worker tells them, or one that says why there is none."""
+KERNELS = ("jhgnn/native", "jhgnn/profiling", "bench/gpu/devices.py", "bench/gpu/facts.py", "bench/gpu/target.py")
+"""What rows depend on beside the traced programs."""
+
+
+def _verify(results: Mapping[str, Any], cases: Sequence[Case]) -> None:
+    """Traces the programs of rows that are older than the code; rows of programs that are the same become current."""
+    for case in cases:
+        own = [row for row in results["rows"] if row["case"] == case.name and "traced" in row]
+        old = [row for row in own if changed_since(row["commit"], *SOURCES)]
+        if not old or any(changed_since(row["commit"], *KERNELS) for row in old):
+            continue
+        gpus = [gpu for gpu in GPUS if any(row["gpu"] == gpu for row in own)]
+        devices = sorted({row["devices"] for row in own})
+        now = {_program(row): row.get("traced") for row in compiled(case, gpus, devices, trace=True)}
+        same = [row for row in old if now.get(_program(row)) == row["traced"]]
+        for row in same:
+            row["commit"] = results["commit"]
+        print(f"{case.name}: {len(same)} of {len(old)} rows are of the same programs", flush=True)
+
+
+def _program(row: Row) -> tuple[Any, ...]:
+    return row.get("gpu"), row.get("devices"), row.get("program")
+
+
+def compiled(
+    case: Case, gpus: Sequence[str], devices: Sequence[int], hlo: Path | None = None, *, trace: bool = False
+) -> Iterator[Row]:
+    """One row for each program of a case, as the worker tells them, or one that says why there is none.
+
+    `trace`: programs are traced and not compiled, and rows have no figures.
+    """
     if hlo is not None:
         hlo.mkdir(parents=True, exist_ok=True)
     counts = [count for count in devices if count == 1 or case.sampled]
@@ -84,6 +119,7 @@ def compiled(case: Case, gpus: Sequence[str], devices: Sequence[int], hlo: Path 
         "gpus": list(gpus),
         "devices": counts,
         "hlo": str(hlo) if hlo else "",
+        "trace": trace,
     }
     shared = {"case": case.name, "recipe": case.recipe, "variant": case.variant}
     command = [str(gpu_python()), "-m", "bench.gpu.worker", json.dumps(request)]

@@ -1,9 +1,11 @@
 """Compiles the programs of one recipe, in the environment that can: `python -m bench.gpu.worker REQUEST`.
 
-The request is JSON: `recipe` (TOML text), `gpus`, `devices` (several), and `hlo`, a folder to save the programs in or
-nothing. Each program compiled is one line of JSON on the standard output; what else is said goes to standard error.
+The request is JSON: `recipe` (TOML text), `gpus`, `devices` (several), `hlo`, a folder to save the programs in or
+nothing, and `trace`, whether they are traced alone. Each program is one line of JSON on the standard output, with a
+digest of what was traced; what else is said goes to standard error.
 """
 
+import hashlib
 import json
 import sys
 import time
@@ -37,8 +39,12 @@ def main() -> None:
                 start = time.perf_counter()
                 lowered = program.lower(gpu)
                 traced = time.perf_counter()
-                compiled = lowered.compile()
                 row: dict[str, Any] = {"gpu": gpu, "devices": devices, "program": program.name} | shared
+                row["traced"] = digest(lowered)
+                if request["trace"]:
+                    print(json.dumps(row), flush=True)
+                    continue
+                compiled = lowered.compile()
                 row |= {"trace_s": round(traced - start, 2), "compile_s": round(time.perf_counter() - traced, 2)}
                 memory: Any = compiled.memory_analysis()
                 for kind in ("argument", "output", "alias", "temp"):
@@ -50,9 +56,16 @@ def main() -> None:
                 row |= facts_of(parse(text), sizes(execution), config.model.hidden)
                 print(json.dumps(row), flush=True)
         if devices > 1 and config.sampling.batch_size:
-            text = on_cpus(config, devices).compile().as_text() or ""
-            own = facts_of(parse(text), {}, 1)
-            print(json.dumps({"gpu": "cpu", "devices": devices, "program": "update"} | own), flush=True)
+            lowered = on_cpus(config, devices)
+            row = {"gpu": "cpu", "devices": devices, "program": "update", "traced": digest(lowered)}
+            if not request["trace"]:
+                row |= facts_of(parse(lowered.compile().as_text() or ""), {}, 1)
+            print(json.dumps(row), flush=True)
+
+
+def digest(lowered: jax.stages.Lowered) -> str:
+    """Of a traced program; those of one digest compile to the same."""
+    return hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

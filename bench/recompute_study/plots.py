@@ -51,6 +51,8 @@ def _pareto(results: Sequence[Result]) -> tuple[str, Any] | None:
             faded = 1.0 if row["recompute"] == "none" else 0.4
             axes.scatter(*place, marker=mark, color=colour, alpha=faded, s=40, zorder=3)
         axes.set(xscale="log", yscale="log", title=result["case"])
+        _plain_ticks(axes.xaxis)
+        _plain_ticks(axes.yaxis)
         axes.grid(alpha=0.3, which="both", linewidth=0.4)
     for axes in grid[len(shown) :]:
         axes.set_axis_off()
@@ -58,6 +60,15 @@ def _pareto(results: Sequence[Result]) -> tuple[str, Any] | None:
     figure.supylabel("step, ms")
     figure.legend(handles=_legend(), loc="outside upper center", ncols=5, fontsize=8)
     return PARETO, figure
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Few ticks of a logarithmic axis, as plain numbers, also where it has less than a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0), numticks=6))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def _legend() -> list[Any]:
@@ -120,6 +131,7 @@ def _nodes(results: Sequence[Result]) -> tuple[str, Any] | None:
         for case, values in lines:
             axes.plot([1.0, *answers.FACTORS], [1.0, *values], marker="o", linewidth=1, label=case)
         axes.set(title=title, xlabel="time of a step over that of `none`", yscale="log")
+        _plain_ticks(axes.yaxis)
         axes.grid(alpha=0.3, which="both", linewidth=0.4)
         axes.legend(fontsize=7)
     figure.supylabel("times the nodes that fit")

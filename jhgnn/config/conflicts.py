@@ -43,6 +43,13 @@ def check_parts(sampling: SamplingConfig, distributed: DistributedConfig, traini
                 "distributed.read = 'parts' has no rows of other parts, which sampling.evaluation = 'layerwise'"
                 " reads; use 'sampled'"
             )
+    if distributed.time_steps and distributed.strategy != "leapgnn":
+        raise InputError(
+            f"distributed.time_steps = {distributed.time_steps} is of the ring of distributed.strategy = 'leapgnn';"
+            " leave it out"
+        )
+    if distributed.topology == "partitioned":
+        _check_topology(sampling, distributed)
     if not keys:
         if distributed.strategy in ("owner", "leapgnn"):
             raise InputError(
@@ -77,6 +84,19 @@ def check_parts(sampling: SamplingConfig, distributed: DistributedConfig, traini
     for key, default in (("micro_batches", 1), ("memory_budget", 0)):
         if getattr(training, key) != default:
             raise InputError(f"{named} fetches the rows of a share at once; leave out training.{key}")
+
+
+def _check_topology(sampling: SamplingConfig, distributed: DistributedConfig) -> None:
+    """Edges that are cut over the devices are drawn from by the devices, for mini-batches."""
+    named = "distributed.topology = 'partitioned'"
+    if not (distributed.parts or distributed.method):
+        raise InputError(f"{named} keeps edges where nodes are at home: give distributed.parts, or distributed.method")
+    if not sampling.batch_size:
+        raise InputError(f"{named} is about drawing neighbours for mini-batches; set sampling.batch_size")
+    if sampling.side == "host":
+        raise InputError(f"{named} draws on the devices, each from the edges that it keeps; leave out sampling.side")
+    if sampling.hot != "none":
+        raise InputError(f"{named} does not go with sampling.hot = {sampling.hot!r}; leave one of them out")
 
 
 def check_cache(sampling: SamplingConfig) -> None:

@@ -325,6 +325,12 @@ class DistributedConfig:
         " leapgnn: the baseline whose models move from home to home; raf: relations first, each shard of devices draws"
         " and aggregates its own relations for all targets, and they meet once a step",
     )
+    time_steps: int = _option(
+        0,
+        "leapgnn: time steps of the ring, over which the sub-batches of each home are spread; 0: one for each device;"
+        " -1: tuned, by timing a few batches with ever fewer before training",
+        minimum=-1,
+    )
     relation_shards: int = _option(
         0, "raf: shards that the relations into the targets are dealt out to; 0: as distributed.plan says", minimum=0
     )
@@ -338,6 +344,11 @@ class DistributedConfig:
         "data",
         "data: each process reads the data of the recipe, whole; parts: edges and labels from the folder of"
         " distributed.parts, mapped into memory, and of features the rows of its own parts alone",
+    )
+    topology: Literal["replicated", "partitioned"] = _option(
+        "replicated",
+        "replicated: every process draws from all edges; partitioned: each device keeps the in-edges of the nodes that"
+        " are at home there, and draws their neighbours for all, in mini-batches; the sampled graphs are the same",
     )
     method: Literal["", "random", "metis", "metapath"] = _option(
         "", "the same with parts that are made when training starts, in one process, by this method"

@@ -10,7 +10,9 @@ import numpy as np
 from jhgnn.distributed.assignment import Assignment
 from jhgnn.distributed.numbering import renumber
 from jhgnn.errors import InputError
+from jhgnn.graph.edge_set import EdgeSet
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.semantic_graph import Csr
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,6 +93,26 @@ class Placement:
             more = own * np.int64(rows[node_type]) + before + rank
             homes[node_type] = np.concatenate([place * rows[node_type] + row, more]).astype(np.int32)
         return dataclasses.replace(self, rows=rows, homes=homes)
+
+    def cut_edges(self, node_type: str, edges: EdgeSet, places: range | None = None) -> Csr:
+        """In-edges of nodes of a type as each of some places keeps them: int32 `indptr` `[places, rows + 1]`, and
+        `indices` `[places, n]`, the senders' ids in the whole graph, zeros where a place has fewer edges.
+        """
+        places = range(self.num_places) if places is None else places
+        degrees, ids = np.diff(edges.indptr), self.ids(node_type, places)
+        homes = self.homes[node_type] // self.rows[node_type]
+        most = int(np.bincount(homes, degrees, self.num_places).max(initial=0))
+        if most >= 2**31:
+            raise InputError(f"a part has {most:,} in-edges of {node_type!r} in one relation: need below 2**31")
+        indptr = np.zeros((len(places), ids.shape[1] + 1), np.int32)
+        indices = np.zeros((len(places), max(1, most)), np.int32)
+        for number, own in enumerate(ids):
+            counts = np.where(own >= 0, degrees[own], 0)
+            np.cumsum(counts, out=indptr[number, 1:])
+            starts = np.repeat(edges.indptr[own] - indptr[number, :-1], counts)
+            total = int(indptr[number, -1])
+            indices[number, :total] = edges.senders[starts + np.arange(total)]
+        return Csr(indptr, indices)
 
     def ids(self, node_type: str, places: range) -> np.ndarray:
         """The nodes whose rows some places keep, int32 `[places, rows]`; -1 where a place has no more."""

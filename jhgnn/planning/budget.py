@@ -14,7 +14,7 @@ from jhgnn.config.remat import POLICIES
 from jhgnn.errors import InputError
 from jhgnn.nn.recompute import without_gradient
 from jhgnn.planning.analysis import Analysis, analyse, analyse_compiled
-from jhgnn.planning.time_model import predicted_s
+from jhgnn.planning.time_model import RATIO_ERRORS, predicted_s
 from jhgnn.runtime.console import Say
 from jhgnn.runtime.memory_limit import readable_bytes
 from jhgnn.training.execution import Execution, Programs
@@ -95,6 +95,8 @@ def within_budget(execution: Execution, say: Say) -> Execution:
     _print(say, found, chosen, budget)
     if chosen is None:
         raise InputError(_too_small(found, execution))
+    if told := told_of_times(found, chosen, budget, execution.mesh.platform):
+        say(told)
     return execution.with_training(memory_budget=0, remat=chosen.remat, micro_batches=chosen.micro_batches)
 
 
@@ -137,6 +139,27 @@ def _print(say: Say, found: list[Candidate], chosen: Candidate | None, budget: i
         rows.append((*row, f"{more:.2f}x", f"{each.predicted_s * 1e3:,.1f} ms", verdict))
     header = ("training.remat", "needs", "of it step's temporaries", "FLOPs", "predicted step", "")
     say.table(f"training.memory_budget of {readable_bytes(budget)}", header, rows)
+
+
+def told_of_times(found: list[Candidate], chosen: Candidate, budget_bytes: int, platform: str) -> str:
+    """A line about what the predicted times leave open; empty where they tell the chosen one from all that fit."""
+    others = [each for each in found if each is not chosen and each.needed_bytes <= budget_bytes]
+    others = [each for each in others if each.step != chosen.step]  # the same program has the same time
+    error = RATIO_ERRORS.get(platform)
+    if not others:
+        return ""
+    if error is None:
+        return (
+            f"predicted times are by rates that were assumed for this device, not measured: which of {chosen.name} and"
+            f" {', '.join(each.name for each in others)} is fastest is a guess"
+        )
+    alike = [each.name for each in others if each.predicted_s <= (1.0 + error) * chosen.predicted_s]
+    if not alike:
+        return ""
+    return (
+        f"predicted times cannot tell {chosen.name} from {', '.join(alike)}: they are within {error:.0%}, by which"
+        " predicted ratios are off; time both where it matters"
+    )
 
 
 def _too_small(found: list[Candidate], execution: Execution) -> str:

@@ -1,6 +1,6 @@
 """The device sampler: draws a mini-batch inside a compiled step, for graphs whose edges fit in device memory."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +16,10 @@ from jhgnn.sampling.plan import Capacities, Draw, SamplingPlan
 from jhgnn.sampling.walk import most_visited, walk_ends
 
 Array = Any
+Drawn = tuple[Array, Array, Array | None]
+"""Global ids `[n, width]` with `PADDING`, counts `[n]`, and visits `[n, width]` of walks."""
+DrawHop = Callable[[SamplingPlan, int, Mapping[str, Array], Array, Array], tuple[dict[str, Drawn], Array]]
+"""The draws of a hop by name, from its number, vertices by type, seed and step; and whether any did not fit."""
 UNMET = np.int32(2**31 - 1)  # the slot of a vertex that the batch has not met
 
 
@@ -44,6 +48,7 @@ def sample_on_device(
     seeds: Mapping[str, Array],
     seed: Array,
     step: Array,
+    draw_hop: DrawHop | None = None,
 ) -> SampledBlocks:
     """Draws one mini-batch; traceable, with `plan` and `capacities` static.
 
@@ -56,6 +61,7 @@ def sample_on_device(
         seeds: type -> int32 `[capacities[0][type]]` vertex ids, `PADDING` for none; repeats are allowed.
         seed: uint32 scalar.
         step: uint32 scalar, the number of the batch since training began.
+        draw_hop: draws in the place of `edges`, which are then not read.
 
     Returns:
         The blocks; the same, bit for bit, as `HostSampler.sample` with these capacities.
@@ -69,13 +75,14 @@ def sample_on_device(
     overflowed = jnp.zeros((), bool)
     hops = []
     for hop in range(plan.num_hops):
-        drawn: dict[str, tuple[Array, Array, Array | None]] = {}
+        if draw_hop is None:
+            drawn = _draw_here(plan, hop, edges, nodes, seed, step)
+        else:
+            drawn, misfit = draw_hop(plan, hop, nodes, seed, step)
+            overflowed |= misfit
         found: dict[str, list[Array]] = {}
         for draw in plan.draws_at(hop):
-            keys = stream_keys(seed, step, hop, draw.key)
-            ids, counts, visits = _neighbors(draw, hop, keys, edges, nodes[draw.target])
-            drawn[draw.name] = (ids, counts, visits)
-            found.setdefault(draw.source, []).append(ids)
+            found.setdefault(draw.source, []).append(drawn[draw.name][0])
         counts_added, next_nodes = {}, dict(nodes)
         for name, blocks in found.items():
             flat = jnp.concatenate([block.reshape(-1) for block in blocks])
@@ -116,29 +123,46 @@ def sample_on_device(
     )
 
 
-def _neighbors(
-    draw: Draw, hop: int, keys: Keys, edges: Mapping[str, Csr], vertices: Array
-) -> tuple[Array, Array, Array | None]:
-    """Global ids `[n, width]` with `PADDING`, counts `[n]`, and visits `[n, width]` of walks."""
+def _draw_here(
+    plan: SamplingPlan, hop: int, edges: Mapping[str, Csr], nodes: Mapping[str, Array], seed: Array, step: Array
+) -> dict[str, Drawn]:
+    """A hop's draws from edges that are all here."""
+    drawn: dict[str, Drawn] = {}
+    for draw in plan.draws_at(hop):
+        keys, vertices = stream_keys(seed, step, hop, draw.key), nodes[draw.target]
+        if draw.num_walks:
+            own = vertex_keys(keys, vertices)
+            ends = walk_ends(own, [edges[str(relation)] for relation in draw.steps], vertices, draw.num_walks)
+            drawn[draw.name] = most_visited(ends, draw.widths[hop])
+        else:
+            csr = edges[str(draw.steps[0])]
+            drawn[draw.name] = (*neighbors_of_rows(draw, hop, keys, csr, vertices, vertices), None)
+    return drawn
+
+
+def neighbors_of_rows(draw: Draw, hop: int, keys: Keys, csr: Csr, rows: Array, vertices: Array) -> tuple[Array, Array]:
+    """Global ids `[n, width]` with `PADDING`, and counts `[n]`, of a fan-out draw.
+
+    Args:
+        csr: in-edges; their senders are global ids.
+        rows: int32 `[n]`, where each vertex stands in `csr`, -1 for none.
+        vertices: int32 `[n]`, the global ids, which decide what is drawn.
+    """
     width, own = draw.widths[hop], vertex_keys(keys, vertices)
-    if draw.num_walks:
-        ends = walk_ends(own, [edges[str(relation)] for relation in draw.steps], vertices, draw.num_walks)
-        return most_visited(ends, width)
-    csr = edges[str(draw.steps[0])]
-    known = jnp.maximum(vertices, 0)
+    known = jnp.maximum(rows, 0)
     start = csr.indptr.at[known].get(mode="promise_in_bounds")
     stop = csr.indptr.at[known + 1].get(mode="promise_in_bounds")
-    degrees = jnp.where(vertices >= 0, stop - start, 0)
+    degrees = jnp.where(rows >= 0, stop - start, 0)
     if draw.fan_outs[hop] < 0 or width < draw.fan_outs[hop]:  # no vertex has more neighbours than columns
         counts = degrees
-        offsets = jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32)[None, :], (len(vertices), width))
+        offsets = jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32)[None, :], (len(rows), width))
     else:
         offsets, counts = neighbor_offsets(own, degrees, width)
     valid = jnp.arange(width, dtype=jnp.int32)[None, :] < counts[:, None]
     if csr.indices.shape[0] == 0:
-        return jnp.full(valid.shape, PADDING), counts, None
+        return jnp.full(valid.shape, PADDING), counts
     positions = jnp.where(valid, start[:, None] + offsets, 0)
-    return jnp.where(valid, csr.indices.at[positions].get(mode="promise_in_bounds"), PADDING), counts, None
+    return jnp.where(valid, csr.indices.at[positions].get(mode="promise_in_bounds"), PADDING), counts
 
 
 def _first_slots(ids: Array, num_nodes: int) -> Array:

@@ -25,20 +25,36 @@ def walk_ends(keys: Keys, steps: Sequence[Csr], vertices: Array, num_walks: int)
         int32 `[n, num_walks]`, `PADDING` where a walk met a vertex without in-edges.
     """
     shape = (len(vertices), num_walks)
-    rows = jnp.broadcast_to(keys[0][:, None], shape), jnp.broadcast_to(keys[1][:, None], shape)
+    rows, walks = walkers_keys(keys, shape)
     walkers = jnp.broadcast_to(vertices[:, None], shape)
-    walks = jnp.broadcast_to(jnp.arange(num_walks, dtype=jnp.uint32)[None, :], shape)
     for step, csr in enumerate(steps):
-        if csr.indices.shape[0] == 0:
-            return jnp.full(shape, PADDING)
-        known = jnp.maximum(walkers, 0)
-        start = csr.indptr.at[known].get(mode="promise_in_bounds")
-        degrees = jnp.where(walkers >= 0, csr.indptr.at[known + 1].get(mode="promise_in_bounds") - start, 0)
-        counters = walks * jnp.uint32(len(steps)) + jnp.uint32(step)
-        offsets = uniform_below(rows, counters, degrees.astype(jnp.uint32)).astype(jnp.int32)
-        positions = jnp.where(degrees > 0, start + offsets, 0)
-        walkers = jnp.where(degrees > 0, csr.indices.at[positions].get(mode="promise_in_bounds"), PADDING)
+        walkers = one_step(rows, walks * jnp.uint32(len(steps)) + jnp.uint32(step), csr, walkers)
     return walkers
+
+
+def walkers_keys(keys: Keys, shape: tuple[int, int]) -> tuple[Keys, Array]:
+    """The keys of each walk's first vertex, and the walk's number among those of that vertex, all of that shape."""
+    walks = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.uint32)[None, :], shape)
+    return (jnp.broadcast_to(keys[0][:, None], shape), jnp.broadcast_to(keys[1][:, None], shape)), walks
+
+
+def one_step(keys: Keys, counters: Array, csr: Csr, rows: Array) -> Array:
+    """The sender of one uniform in-edge of each row; `PADDING` where a row has none.
+
+    Args:
+        keys: uint32, of the shape of `rows`: those of the vertex where the walk began.
+        counters: uint32, alike: the number of the walk and step.
+        csr: in-edges.
+        rows: int32, -1 for none.
+    """
+    if csr.indices.shape[0] == 0:
+        return jnp.full(rows.shape, PADDING)
+    known = jnp.maximum(rows, 0)
+    start = csr.indptr.at[known].get(mode="promise_in_bounds")
+    degrees = jnp.where(rows >= 0, csr.indptr.at[known + 1].get(mode="promise_in_bounds") - start, 0)
+    offsets = uniform_below(keys, counters, degrees.astype(jnp.uint32)).astype(jnp.int32)
+    positions = jnp.where(degrees > 0, start + offsets, 0)
+    return jnp.where(degrees > 0, csr.indices.at[positions].get(mode="promise_in_bounds"), PADDING)
 
 
 def most_visited(ends: Array, width: int) -> tuple[Array, Array, Array]:

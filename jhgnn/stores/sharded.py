@@ -9,7 +9,7 @@ Source: pre-gathering of HopGNN (as LeapGNN, arXiv 2409.00657), for several type
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,10 @@ import jax.numpy as jnp
 from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.ops.words import from_words, to_words
 from jhgnn.stores.touched import TouchedRows, sum_repeated, take
+
+Answer = Callable[[str, jax.Array, Sequence[jax.Array]], Sequence[jax.Array]]
+"""What a place says of its rows: of a type, int32 rows `[...]`, -1 for none, and what was sent beside them, `[..., ]`
+leaves; gives leaves `[..., any]`."""
 
 
 class Route(NamedTuple):
@@ -65,6 +69,28 @@ class ShardedRows:
 
         All places call it with ids of the same types and shapes. An id that comes more than once is sent as often.
         """
+
+        def rows_of(name: str, rows: jax.Array, _: Sequence[jax.Array]) -> list[jax.Array]:
+            return [take(leaf, rows) for leaf in jax.tree.leaves(self.tables[name])]
+
+        found, routes, overflowed = self.ask(ids, rows_of)
+        structures = {name: jax.tree.structure(self.tables[name]) for name in ids}
+        rows = {name: jax.tree.unflatten(structures[name], found[name]) for name in ids}
+        return Fetched(rows, routes, overflowed)
+
+    def ask(
+        self, ids: Mapping[str, jax.Array], answer: Answer, beside: Mapping[str, Sequence[jax.Array]] | None = None
+    ) -> tuple[dict[str, list[jax.Array]], dict[str, Route], jax.Array]:
+        """What the homes of ids answer, in the order of the ids; the routes; and whether requests did not fit.
+
+        Two collectives for all types together, or none where no place asks another one.
+
+        Args:
+            ids: as of `fetch`.
+            answer: what a place says, which is also asked of its own rows.
+            beside: by type, leaves `[n]` of 4 bytes a number that go to the home with each id.
+        """
+        beside = {} if beside is None else beside
         routes: dict[str, Route] = {}
         requests: dict[str, jax.Array] = {}
         overflowed = jnp.zeros((), bool)
@@ -72,27 +98,24 @@ class ShardedRows:
             routes[name], requests[name], over = self._request(name, own)
             overflowed |= over
         remote = [name for name in ids if requests[name].shape[1]]
-        found: dict[str, list[jax.Array]] = {}
+        came: dict[str, list[jax.Array]] = {}
         if remote:
-            leaves = {name: jax.tree.leaves(self.tables[name]) for name in remote}
-            asked = from_words(
-                self._exchanged(to_words([requests[name] for name in remote])), _shapes(requests, remote)
-            )
-            answers = []
-            for name, rows in zip(remote, asked, strict=True):
-                routes[name] = routes[name]._replace(asked=rows)
-                answers += [take(leaf, rows) for leaf in leaves[name]]
-            replies = from_words(self._exchanged(to_words(answers)), [_shape(each) for each in answers])
-            for name in remote:
-                found[name], replies = replies[: len(leaves[name])], replies[len(leaves[name]) :]
-        found_rows: dict[str, Any] = {}
-        for name in ids:
-            route, (own_leaves, structure) = routes[name], jax.tree.flatten(self.tables[name])
-            merged = [take(leaf, route.own) for leaf in own_leaves]
-            if name in found:
-                merged = [_chosen(route, mine, got) for mine, got in zip(merged, found[name], strict=True)]
-            found_rows[name] = jax.tree.unflatten(structure, merged)
-        return Fetched(found_rows, routes, overflowed)
+            sent = {
+                name: [requests[name], *_sent(routes[name], requests[name], beside.get(name, ()))] for name in remote
+            }
+            asked = self._meeting(sent)
+            routes |= {name: routes[name]._replace(asked=asked[name][0]) for name in remote}
+            came = self._meeting({name: list(answer(name, rows, more)) for name, (rows, *more) in asked.items()})
+        found = {name: list(answer(name, routes[name].own, beside.get(name, ()))) for name in ids}
+        for name, got in came.items():
+            found[name] = [_chosen(routes[name], mine, theirs) for mine, theirs in zip(found[name], got, strict=True)]
+        return found, routes, overflowed
+
+    def _meeting(self, leaves: Mapping[str, list[jax.Array]]) -> dict[str, list[jax.Array]]:
+        """Leaves `[places, ...]` of which row p goes to place p, all in one buffer; what came, alike."""
+        flat = [leaf for own in leaves.values() for leaf in own]
+        got = iter(from_words(self._exchanged(to_words(flat)), [_shape(leaf) for leaf in flat]))
+        return {name: [next(got) for _ in own] for name, own in leaves.items()}
 
     def give_back(self, routes: Mapping[str, Route], gradients: Mapping[str, jax.Array]) -> dict[str, TouchedRows]:
         """The gradients of fetched rows, `[n, width]` by type, summed over all places by those that keep the rows.
@@ -146,6 +169,15 @@ class ShardedRows:
         return jax.lax.all_to_all(words, self.axis, 0, 0, tiled=True)
 
 
+def _sent(route: Route, requests: jax.Array, leaves: Sequence[jax.Array]) -> list[jax.Array]:
+    """Leaves `[n]` of ids in the places of their requests, `[places, capacity]`."""
+    empty = [jnp.zeros(requests.size, leaf.dtype) for leaf in leaves]
+    return [
+        each.at[route.sent].set(leaf, mode="drop", unique_indices=True).reshape(requests.shape)
+        for each, leaf in zip(empty, leaves, strict=True)
+    ]
+
+
 def _none(num_places: int) -> jax.Array:
     return jnp.zeros((num_places, 0), jnp.int32)
 
@@ -159,7 +191,3 @@ def _chosen(route: Route, mine: jax.Array, got: jax.Array) -> jax.Array:
 
 def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-
-
-def _shapes(leaves: Mapping[str, jax.Array], names: list[str]) -> list[jax.ShapeDtypeStruct]:
-    return [_shape(leaves[name]) for name in names]

@@ -23,9 +23,11 @@ from jhgnn.errors import InputError
 from jhgnn.graph.default_metapaths import default_metapaths
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.graph.semantic_graph import Csr
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.capacities import MULTIPLE, SLACK, Buckets
 from jhgnn.sampling.host import HostSampler
+from jhgnn.sampling.plan import Capacities, SamplingPlan
 from jhgnn.stores.device import map_mirrors
 from jhgnn.stores.touched import take
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
@@ -136,14 +138,24 @@ class Parts:
             for name, table in tables.items()
         }
 
+    def cut_edges(self, graph: HeteroGraph, plan: SamplingPlan) -> tuple[dict[str, Csr], dict[str, np.ndarray]]:
+        """The in-edges that a plan draws from as this process's places keep them, by relation, and the node of each row
+        of the types that have any, int32 `[places, rows]`.
+        """
+        own = self.mesh.local_shards
+        relations = list(dict.fromkeys(relation for draw in plan.draws for relation in draw.steps))
+        edges = {str(each): self.placement.cut_edges(each.target, graph.edges[each], own) for each in relations}
+        return edges, {each.target: self.placement.ids(each.target, own) for each in relations}
+
     def learnt_requests(
         self,
         sampler: HostSampler,
         buckets: Buckets,
         seeds: Iterable[Sequence[Sequence[Mapping[str, np.ndarray]]]],
         seed: int,
-    ) -> FrozenCounts:
-        """Rows of each type that a place may ask another one for, from the most that sampled batches ask for.
+    ) -> tuple[FrozenCounts, tuple[FrozenCounts, ...]]:
+        """Rows of each type that a place may ask another one for, and vertices of each hop that it may ask it about,
+        from the most that sampled batches ask for.
 
         Args:
             sampler, buckets: of one part of a share.
@@ -151,18 +163,29 @@ class Parts:
             seed: of the draws.
         """
         most: dict[str, int] = {}
+        hops: list[dict[str, int]] = [{} for _ in range(sampler.plan.num_hops)]
         for step, places in enumerate(seeds):
             for place, parts in enumerate(places):
-                met = [sampler.sample(own, seed, step, buckets)[0].nodes for own in parts]
-                for name in {name for nodes in met for name in nodes}:
-                    ids = np.unique(np.concatenate([nodes[name] for nodes in met if name in nodes]))
-                    homes = self.placement.places(name, ids[ids >= 0])
-                    asked = np.bincount(homes, minlength=self.placement.num_places)
-                    asked[place] = 0
-                    most[name] = max(most.get(name, 0), int(asked.max()))
+                met = [sampler.sample(own, seed, step, buckets)[0] for own in parts]
+                for name in {name for blocks in met for name in blocks.nodes}:
+                    ids = np.unique(np.concatenate([each.nodes[name] for each in met if name in each.nodes]))
+                    most[name] = max(most.get(name, 0), self._asked(place, name, ids))
+                for hop, found in enumerate(hops):
+                    for blocks in met:
+                        for name, slots in blocks.capacities[hop].items:
+                            if slots:
+                                asked = self._asked(place, name, blocks.nodes[name][:slots])
+                                found[name] = max(found.get(name, 0), asked)
         bound = self.most_requests(dict.fromkeys(most, 2**31))
-        rounded = {name: -(-int(count * SLACK) // MULTIPLE) * MULTIPLE for name, count in most.items() if count}
-        return FrozenCounts.of({name: min(bound[name], count) for name, count in rounded.items()})
+        rows = {name: min(bound[name], count) for name, count in _rounded(most).items()}
+        return FrozenCounts.of(rows), tuple(FrozenCounts.of(_rounded(each)) for each in hops)
+
+    def _asked(self, place: int, node_type: str, ids: np.ndarray) -> int:
+        """The most nodes among some that one place other than this keeps."""
+        homes = self.placement.places(node_type, ids[ids >= 0])
+        asked = np.bincount(homes, minlength=self.placement.num_places)
+        asked[place] = 0
+        return int(asked.max())
 
     def most_requests(self, slots: Mapping[str, int]) -> FrozenCounts:
         """Rows of each type that a place with these slots asks another one for at most: no more than either has."""
@@ -170,8 +193,19 @@ class Parts:
             return FrozenCounts(())
         return FrozenCounts.of({name: min(count, self.placement.rows[name]) for name, count in slots.items()})
 
+    def most_frontiers(self, capacities: Capacities) -> tuple[FrozenCounts, ...]:
+        """Vertices of each hop that a place asks another one about at most."""
+        if self.placement.num_places == 1:
+            return (FrozenCounts(()),) * (len(capacities) - 1)
+        return capacities[:-1]
+
     def _mapped(self, function: Callable[[str, Any], Any], tree: Any) -> Any:
         def mirror(own: Any) -> Any:
             return with_tables(own, {name: function(name, table) for name, table in tables_of(own).items()})
 
         return map_mirrors(mirror, tree)
+
+
+def _rounded(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts with slack, in multiples; without those of zero."""
+    return {name: -(-int(count * SLACK) // MULTIPLE) * MULTIPLE for name, count in counts.items() if count}

@@ -11,6 +11,7 @@ from jhgnn.training.graph_in_parts import GraphInParts
 from jhgnn.training.hot_share import measured
 from jhgnn.training.problem import Problem, build_graphs, read_problem
 from jhgnn.training.raf import RelationsFirst
+from jhgnn.training.ring_steps import TUNED, tuned
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.size_check import check_aggregations, check_memory
 from jhgnn.training.whole_graph import WholeGraph
@@ -42,6 +43,8 @@ def execution_of(problem: Problem) -> Execution:
         with jax.profiler.TraceAnnotation("SGB"):
             if problem.config.distributed.strategy == "raf":
                 return RelationsFirst(problem)
+            if problem.config.distributed.time_steps == TUNED:
+                return tuned(problem)
             settings = problem.config.sampling
             return measured(problem) if settings.hot != "none" and settings.hot_share == AUTO else Sampled(problem)
     with jax.profiler.TraceAnnotation("SGB"):

@@ -6,14 +6,18 @@ from pathlib import Path
 from jhgnn.config import Config
 from jhgnn.config.share import AUTO
 from jhgnn.errors import InputError
+from jhgnn.training.ring_steps import TUNED
 
 
 def with_settled(config: Config, settled: Config) -> Config:
     """The recipe with what it leaves to a measurement as another one, measured before, has it."""
-    if config.sampling.hot_share != AUTO:
-        return config
-    sampling = dataclasses.replace(config.sampling, hot_share=settled.sampling.hot_share)
-    return dataclasses.replace(config, sampling=sampling)
+    if config.sampling.hot_share == AUTO:
+        sampling = dataclasses.replace(config.sampling, hot_share=settled.sampling.hot_share)
+        config = dataclasses.replace(config, sampling=sampling)
+    if config.distributed.time_steps == TUNED and settled.distributed.time_steps != TUNED:
+        distributed = dataclasses.replace(config.distributed, time_steps=settled.distributed.time_steps)
+        config = dataclasses.replace(config, distributed=distributed)
+    return config
 
 
 def check_resumable(folder: Path, config: Config, recipe_config: Config) -> None:

@@ -1,6 +1,7 @@
 """The migration ring of HopGNN (as LeapGNN, arXiv 2409.00657), literally, as a baseline to measure against.
 
-A step has as many time steps as there are places. In time step t place s runs model m = (s + t) mod N on those of its
+A step has as many time steps as there are places, or fewer, over which the targets of a place are spread (merging; see
+`jhgnn.distributed.shares.merged`). In time step t place s runs model m = (s + t) mod N on those of its
 targets that live at s, M_{m,s}; then every model, with the gradient that it has gathered, moves from s to s - 1. Rows
 of all time steps are fetched before the first (pre-gathering). The models are truly sent, by `ppermute`, although in a
 synchronous step all of them are equal; `owner` gives the same gradient without. Losses are summed and divided by the
@@ -36,13 +37,13 @@ def sums_of_ring(
         rows: of the embedding tables, fetched for all parts.
         parts: in the order of the time steps, with their axis first.
         axis: of the mesh.
-        num_places: on it; as many moves less one.
+        num_places: on it.
     """
     model = with_tables(params, {})
     gradient = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
     carried, of_rows = jax.tree.map(jnp.zeros_like, (model, dict(rows)))
     total: tuple[jax.Array, ...] = (jnp.zeros(()),) * 3
-    for step in range(num_places):
+    for step in range(jax.tree.leaves(parts)[0].shape[0]):
         if step:
             model, carried = _moved((model, carried), axis, num_places)
         part = jax.tree.map(lambda leaf, step=step: leaf[step], parts)

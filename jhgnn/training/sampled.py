@@ -53,6 +53,7 @@ class Sampled(Execution):
         plain: the same without hot vertices, with which everything but training draws; often the same object.
         hot_s: seconds of finding hot vertices and computing their means.
         share_chosen: how `sampling.hot_share = "auto"` was settled, in a line; empty where the recipe names a number.
+        steps_chosen: how `distributed.time_steps = -1` was settled, alike.
         parts: where rows live, where no device holds all of them.
     """
 
@@ -74,7 +75,7 @@ class Sampled(Execution):
             self.sampling.sgb_s,
         )
         self._check_division()
-        self.hot_s, self.share_chosen = 0.0, ""
+        self.hot_s, self.share_chosen, self.steps_chosen = 0.0, "", ""
         if self.config.sampling.hot != "none" and self.config.sampling.hot_share:
             self._find_hot()
 
@@ -100,6 +101,11 @@ class Sampled(Execution):
 
     def _check_division(self) -> None:
         batch_size, parts = self.config.sampling.batch_size, self.config.training.micro_batches
+        if self.config.distributed.time_steps > self.mesh.size:
+            raise InputError(
+                f"distributed.time_steps = {self.config.distributed.time_steps} is over the {self.mesh.size} devices,"
+                " each of which is one time step; lower it, or leave it out"
+            )
         if self.config.distributed.strategy == "owner":
             return
         if self.mesh.size > 1 and self.config.sampling.tables == "mapped":
@@ -138,6 +144,7 @@ class Sampled(Execution):
             (batches.batch(order, step) for step in range(batches.steps_per_epoch)),
             places,
             self.config.training.micro_batches,
+            self.config.distributed.time_steps,
         )
 
     def batches(self, seed: int) -> EpochBatches:
@@ -276,7 +283,8 @@ class Sampled(Execution):
             return MappedReader(self.task, self.sampling, capacities)
         if self.parts is None:
             return SampledReader(self.task, self.sampling, capacities)
-        return CutReader(self.task, self.sampling, capacities, variant.requests, self.mesh.size)
+        sizes = self.mesh.size, self.shares.num_parts
+        return CutReader(self.task, self.sampling, capacities, variant.requests, variant.frontiers, *sizes)
 
     @property
     def state_specs(self) -> Specs:
@@ -294,7 +302,8 @@ class Sampled(Execution):
         if self.parts is None:
             return REPLICATED
         same, cut = cast(Any, REPLICATED), cast(Any, SHARDED)
-        return Resident(same, DeviceRows(cut), same, same, same)
+        edges = cut if self.sampling.partitioned else same
+        return Resident(same, DeviceRows(cut), edges, same, same, cut, same)
 
     def placed(self, tree: Any) -> Any:
         """Shapes of a state or parameters, as programs take them."""
@@ -317,7 +326,7 @@ class Sampled(Execution):
             self.steps_per_epoch,
             self.common_layers,
             num_devices=self.mesh.size if num_devices is None else num_devices,
-            ring=self.config.distributed.strategy == "leapgnn",
+            ring=self.config.distributed.strategy == "leapgnn" and self.shares.num_parts > 1,
             table_rows=self.sampling.table_rows,
             repeats=self.plan.temporal != "none",  # a vertex stands once for each time
         )

@@ -77,6 +77,7 @@ class Sampling:
         table_rows: implementation that reads and writes the rows of embedding tables.
         hot: the vertices that draw nothing at the bottom hop, since their means are kept among `features`; or None.
         reuse: the vertices whose rows of the first layer are reused; or None.
+        partitioned: whether edges are cut over the devices, which draw from them.
     """
 
     spec: GraphSpec
@@ -97,6 +98,7 @@ class Sampling:
     table_rows: str = "xla"
     hot: HotVertices | None = None
     reuse: Reuse | None = None
+    partitioned: bool = False
 
     def host_entries(self) -> HostEntries | None:
         """What completes the host sampler's blocks; None where there is nothing to do."""
@@ -145,6 +147,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         offsets = tuple((name, starts[name], count) for name, count in graph.num_nodes.items())
     else:
         stacked, orders, sampled = _stack(problem)
+    partitioned = config.distributed.topology == "partitioned"
     sgb_s = time.perf_counter() - start
     relations = {} if metapaths else relations_of(problem, [str(each) for each in graph.schema.relations])
     names = [*relations, *(metapath.name for metapath in metapaths)]
@@ -207,6 +210,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         choices=tuple(choices),
         sgb_s=sgb_s,
         table_rows=table_rows.implementation if table_rows else "xla",
+        partitioned=partitioned,
     )
 
 
@@ -227,7 +231,8 @@ def _stack(problem: Problem) -> tuple[dict[str, StackedRelations], dict[str, np.
     """Stacks and the order of their edges, by draw, and the graph with each stack in the place of its relations."""
     graph = problem.graph
     stacked, orders, edges = {}, {}, dict(graph.edges)
-    for own in stackable(problem):
+    cut = problem.config.distributed.topology == "partitioned"  # what stacked edges stand for is not cut
+    for own in () if cut else stackable(problem):
         source, target = next(iter(own)).source, next(iter(own)).target
         stack, order = stack_relations(own, graph.num_nodes[source], "native")
         relation = Relation(source, stack.graph.name, target)
@@ -421,6 +426,8 @@ def _choose_side(
 ) -> tuple[Side, str]:
     if plan.temporal != "none":
         return "host", "sampling.temporal"
+    if config.distributed.topology == "partitioned":
+        return "device", "each device keeps the edges of its own nodes"
     if config.sampling.side == "auto":
         if config.sampling.features == "host" or config.sampling.cache:
             return "host", "features are gathered on the host"

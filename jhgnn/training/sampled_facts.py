@@ -22,8 +22,7 @@ def describe(execution: "Sampled") -> list[str]:
         made = f"{execution.mesh.size} by {execution.parts.placement.method}"
         strategy, size = execution.config.distributed.strategy, execution.shares.size
         lines.append(f"parts: {made}; strategy {strategy}, shares of at most {size} targets")
-    if execution.share_chosen:
-        lines.append(execution.share_chosen)
+    lines += [line for line in (execution.share_chosen, execution.steps_chosen) if line]
     if execution.sampling.hot is not None:
         lines.append(f"hot vertices: {execution.sampling.hot.describe()}, in {execution.hot_s:.1f} s")
     if execution.sampling.reuse is not None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.graph.semantic_graph import Csr
 from jhgnn.nn.embeddings import tables_of
+from jhgnn.runtime.mapped_pages import give_back
 from jhgnn.sampling.capacities import Buckets, presampled
 from jhgnn.sampling.device import device_edges
 from jhgnn.sampling.host import HostSampler
@@ -26,10 +28,13 @@ PRESAMPLED_BATCHES = 4  # at least, where shares have homes and requests are lea
 
 
 class Variant(NamedTuple):
-    """What one program is compiled for: a bucket of slots, and the rows that a device may ask another one for."""
+    """What one program is compiled for: a bucket of slots, the rows that a device may ask another one for, and for each
+    hop the vertices that it may ask it about where edges are cut over the devices; else no hops.
+    """
 
     bucket: int
     requests: FrozenCounts = FrozenCounts(())
+    frontiers: tuple[FrozenCounts, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,18 +69,29 @@ def learn_layout(execution: "Sampled") -> Layout:
     buckets = presampled(sampler, config.run.seed, presampled_seeds(execution), quantiles=(1.0,))
     on_device, samples = sampling.features_on_device[0], sampling.side[0] == "device"
     features, homes = dict(sampling.features.joined() if on_device else {}), {}
+    edges: Mapping[str, Csr] = {}
+    nodes: Mapping[str, np.ndarray] = {}
+    if samples and not sampling.partitioned:
+        edges = device_edges(sampling.sampled, sampling.plan)
     variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
     if parts is not None:
         assert isinstance(sampler, HostSampler)
         features = parts.cut_features(features)
-        homes = {name: parts.placement.homes[name] for name in [*features, *tables_of(execution.abstract_params)]}
         variants = _cut_variants(execution, parts, sampler, buckets)
+        if sampling.partitioned:
+            edges, nodes = parts.cut_edges(sampling.sampled, sampling.plan)
+            for each in sampling.sampled.edges.values():  # from now on the devices draw
+                give_back(each.indptr)
+                give_back(each.senders)
+        read = [*features, *tables_of(execution.abstract_params), *nodes]
+        homes = {name: parts.placement.homes[name] for name in dict.fromkeys(read)}
     resident = Resident(
         task=execution.task_data,
         features=DeviceRows(features),
-        edges=device_edges(sampling.sampled, sampling.plan) if samples else {},
+        edges=edges,
         facts=dict(sampling.facts) if samples else {},
         homes=homes,
+        nodes=nodes,
         kept={} if sampling.reuse is None else empty_rows(sampling.reuse, sampling, config),
     )
     return Layout(sampler, buckets, resident, variants)
@@ -109,10 +125,17 @@ def _cut_variants(execution: "Sampled", parts: Parts, sampler: HostSampler, buck
         ]
         for step, shares in enumerate(_presampled_shares(execution))
     )
-    learnt = parts.learnt_requests(sampler, buckets, seeds, seed)
+    learnt, frontiers = parts.learnt_requests(sampler, buckets, seeds, seed)
     found: list[Variant] = []
     for bucket, capacities in enumerate(buckets.capacities):
         most = parts.most_requests({name: count * num_parts for name, count in capacities[-1].items})
-        fewer = FrozenCounts.of({name: min(count, most.get(name)) for name, count in learnt.items})
-        found += [Variant(bucket, fewer), Variant(bucket, most)] if bucket == 0 else [Variant(bucket, most)]
+        any_frontier = parts.most_frontiers(capacities) if execution.sampling.partitioned else ()
+        if bucket == 0:
+            own = tuple(map(_at_most, frontiers, any_frontier)) if any_frontier else ()
+            found.append(Variant(bucket, _at_most(learnt, most), own))
+        found.append(Variant(bucket, most, any_frontier))
     return tuple(dict.fromkeys(found))
+
+
+def _at_most(counts: FrozenCounts, bound: FrozenCounts) -> FrozenCounts:
+    return FrozenCounts.of({name: min(count, bound.get(name)) for name, count in counts.items})

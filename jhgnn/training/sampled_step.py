@@ -23,11 +23,12 @@ from jhgnn.nn.recompute import recomputing, without_gradient
 from jhgnn.nn.reduction import Partial, Reduce
 from jhgnn.nn.reuse import KeptRows
 from jhgnn.nn.stage import stage
-from jhgnn.sampling.device import sample_on_device
+from jhgnn.sampling.device import DrawHop, sample_on_device
 from jhgnn.sampling.entries import EdgeFacts, annotated_on_device
 from jhgnn.sampling.plan import Capacities
 from jhgnn.stores.device import DeviceRows
 from jhgnn.stores.sharded import ShardedRows
+from jhgnn.stores.sharded_edges import ShardedEdges
 from jhgnn.stores.touched import take
 from jhgnn.tasks.task import Request, Task
 from jhgnn.training.mesh import DATA
@@ -51,6 +52,8 @@ class Resident:
         facts: what edges stand for, by draw, where programs sample and some edges are left out or weighted; else none.
         homes: of each node by type, where rows are cut over the devices; see `Placement.homes`. `features` are then
             this device's.
+        nodes: of each row by type, where edges are cut over the devices: `edges` are then this device's, a row for each
+            of its own nodes; -1 for none.
         kept: the first layer's sums over neighbours of hot vertices, where steps reuse them; else none.
     """
 
@@ -59,6 +62,7 @@ class Resident:
     edges: Mapping[str, Any]
     facts: Mapping[str, EdgeFacts]
     homes: Mapping[str, Array] = dataclasses.field(default_factory=dict)
+    nodes: Mapping[str, Array] = dataclasses.field(default_factory=dict)
     kept: Mapping[str, KeptRows] = dataclasses.field(default_factory=dict)
 
 
@@ -120,12 +124,17 @@ class SampledReader:
             with stage("SAMPLE"):
                 seed, step = batch.draw[0], batch.draw[1]
                 seeds = seeds_by_type(self.task.requests(resident.task, batch.ids, seed, step), sampling)
-                blocks = sample_on_device(sampling.plan, self.capacities, resident.edges, seeds, seed, step)
+                draw_hop = self.draw_hop(resident)
+                blocks = sample_on_device(sampling.plan, self.capacities, resident.edges, seeds, seed, step, draw_hop)
                 if resident.facts:
                     by_draw = {draw.name: resident.edges[str(draw.steps[0])] for draw in sampling.plan.draws}
                     left = batch.ids if batch.batch_ids is None else batch.batch_ids
                     blocks = annotated_on_device(sampling.plan, blocks, by_draw, resident.facts, left, seed, step)
         return blocks
+
+    def draw_hop(self, resident: Resident) -> DrawHop | None:
+        """What draws where edges are cut over the devices; else None."""
+        return None
 
     def inputs(self, resident: Resident, batch: Shard) -> SampledInputs:
         sampling, blocks = self.sampling, self.blocks(resident, batch)
@@ -206,16 +215,31 @@ class CutReader(SampledReader):
 
     Attributes:
         requests: rows of each type that one device may ask another one for; more are an overflow.
+        frontiers: for each hop, vertices that it may ask it about, where edges are cut as well; else no hops.
         num_places: of the axis `data`.
+        num_parts: of a share, where models come by; else 1.
     """
 
     cut: ClassVar[bool] = True
 
     def __init__(
-        self, task: Task, sampling: Sampling, capacities: Capacities, requests: FrozenCounts, num_places: int
+        self,
+        task: Task,
+        sampling: Sampling,
+        capacities: Capacities,
+        requests: FrozenCounts,
+        frontiers: tuple[FrozenCounts, ...],
+        num_places: int,
+        num_parts: int = 1,
     ) -> None:
         super().__init__(task, sampling, capacities)
-        self.requests, self.num_places = requests, num_places
+        self.requests, self.frontiers, self.num_places, self.num_parts = requests, frontiers, num_places, num_parts
+
+    def draw_hop(self, resident: Resident) -> DrawHop | None:
+        if not self.sampling.partitioned:
+            return None
+        edges = ShardedEdges(resident.edges, resident.nodes, resident.homes, self.frontiers, self.num_places, DATA)
+        return edges.draw_hop
 
     def store(self, params: Params, resident: Resident) -> ShardedRows:
         """All rows of this device."""
@@ -244,7 +268,7 @@ class CutReader(SampledReader):
         That takes (rows, part) and gives inputs, the part's rows, and the part as a share of its own.
         """
         if batch.blocks is None:
-            ids: Any = batch.ids.reshape(self.num_places, -1)
+            ids: Any = batch.ids.reshape(self.num_parts, -1)
             blocks = jax.lax.map(lambda own: self.blocks(resident, dataclasses.replace(batch, ids=own)), ids)
         else:
             ids, blocks = batch.ids, batch.blocks

@@ -47,7 +47,7 @@ def test_a_failed_process_is_an_error():
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_tiny_graph_is_measured(tmp_path):
-    found = measure(tmp_path, 0.002, 2, "random", 1, 0.1)
+    found = measure(tmp_path, 0.002, 2, "random", 1, 0.1, "partitioned")
     assert len(found["processes"]) == len(found["shares"]) == 2
     assert found["most_share"] == max(found["shares"]) > 0
     assert "part 1" in shown(found)

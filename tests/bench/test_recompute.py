@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import tomllib
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,13 @@ from bench import recompute
 from bench.gpu.devices import GPUS
 from bench.recompute_study import answers, gpus
 from bench.recompute_study.budgets import choices, frontier, median_s, out_of_order
-from bench.recompute_study.cases import all_cases
+from bench.recompute_study.cases import StudyCase, all_cases
 from bench.recompute_study.fit import left_out, predicted_with, rates_of
 from bench.recompute_study.page import document
 from bench.recompute_study.rounds import FEWEST, LONG_S, NOISE, noise, take_rounds
 from bench.record import ROOT
+from jhgnn.config import Config
+from jhgnn.config.recipe import override, to_toml
 from jhgnn.planning.time_model import KINDS
 
 PLOTS = ("recompute_pareto.png", "recompute_fused.png", "recompute_nodes.png")
@@ -165,6 +168,20 @@ def test_check_names_what_is_missing(tmp_path, monkeypatch, capsys):
     assert told.out == f"0 of {len(all_cases()) * len(recompute.PARTS)} parts are current\n"
 
 
+def test_a_stored_recipe_is_the_same_wherever_the_data_lies_and_before_an_option_was_there():
+    (case,) = (case for case in all_cases() if case.name == "rgat_dblp")
+    text = to_toml(case.config)
+    elsewhere = "\n".join('path = "/elsewhere"' if line.startswith("path =") else line for line in text.splitlines())
+    earlier = "\n".join(line for line in text.splitlines() if not line.startswith("time_steps ="))
+    assert "/elsewhere" in elsewhere
+    assert earlier != text
+    assert recompute.is_recipe(text, case.config)
+    assert recompute.is_recipe(elsewhere, case.config)
+    assert recompute.is_recipe(earlier, case.config)
+    assert not recompute.is_recipe(text.replace("hidden = 64", "hidden = 32"), case.config)
+    assert not recompute.is_recipe(text + "\n[gone]\noption = 1\n", case.config)
+
+
 @pytest.mark.slow
 def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, monkeypatch, capsys):
     """From a recipe to the page, on a small synthetic graph; then nothing is left to do."""
@@ -184,6 +201,10 @@ def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, 
         assert each["steps_peak_bytes"] >= each["before_bytes"] > 0
     by = {(each["implementation"], each["dtype"], each["remat"]): each for each in rows}
     assert by["segment", "float32", "full"]["temp_bytes"] < by["segment", "float32", "none"]["temp_bytes"]
+    case = StudyCase("small", override(Config(), tomllib.loads(result["recipe"]), where="test"))
+    assert recompute.traced(case, "cpu", ["native"]) == {
+        recompute.key_of(each): each["program"] for each in rows if each["implementation"] == "native"
+    }
     assert "### small" in (tmp_path / "recompute.md").read_text(encoding="utf-8")
     assert all((tmp_path / name).stat().st_size > 0 for name in PLOTS)
     capsys.readouterr()

@@ -7,7 +7,16 @@ import pytest
 
 from jhgnn.config.recipe import override
 from jhgnn.errors import InputError
-from jhgnn.planning.budget import candidate_of, candidates, fastest_that_fits, within_budget
+from jhgnn.planning.analysis import Analysis
+from jhgnn.planning.budget import (
+    Candidate,
+    candidate_of,
+    candidates,
+    fastest_that_fits,
+    told_of_times,
+    within_budget,
+)
+from jhgnn.planning.work import Work
 from jhgnn.runtime.compile_counter import compilations
 from jhgnn.runtime.console import Say
 from tests.executions import configured, whole
@@ -41,6 +50,21 @@ def test_a_second_search_compiles_nothing_and_finds_the_same(gat):
     before = compilations()
     assert candidates(execution) == found
     assert compilations() == before
+
+
+def test_it_says_which_policies_predicted_times_cannot_tell_apart():
+    def candidate(remat: str, needed: int, seconds: float) -> Candidate:
+        return Candidate(remat, 1, 0, Analysis(0, needed, 0, 0, Work(flops=seconds)), None, seconds)
+
+    none, near, far = candidate("none", 10, 1.0), candidate("stage", 8, 1.05), candidate("full", 6, 2.0)
+    same = dataclasses.replace(none, remat="na")
+    found = [none, same, near, far]
+    told = told_of_times(found, none, 10, "cpu")
+    assert told.startswith("predicted times cannot tell none from stage: they are within")
+    assert told_of_times([none, same, far], none, 10, "cpu") == ""
+    assert told_of_times(found, near, 8, "cpu") == ""
+    assert "assumed for this device, not measured" in told_of_times(found, none, 10, "gpu")
+    assert told_of_times([none, same], none, 10, "gpu") == ""
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""How far strategies are from one device: `python -m tests.training.agreement WIDTH MODELS STRATEGIES METHOD DEVICES`.
+"""How far strategies are from one device: `python -m tests.training.agreement WIDTH MODELS STRATEGIES METHOD DEVICES
+[TOPOLOGY]`. `leapgnn:3` takes three time steps.
 
 Prints JSON: for each model, strategy and number of devices the largest difference of the first gradient, over the
 largest gradient, and of the parameters after all steps of plain gradient descent; and whether the blocks were the same.
@@ -27,7 +28,14 @@ BATCH_SIZE = 16
 
 
 def execution(
-    name: str, strategy: str, method: str, devices: int, side: str = "host", graph: HeteroGraph | None = None
+    name: str,
+    strategy: str,
+    method: str,
+    devices: int,
+    side: str = "host",
+    graph: HeteroGraph | None = None,
+    topology: str = "replicated",
+    time_steps: int = 0,
 ) -> Sampled:
     """A small model on parts, whose momentum after one step is the gradient; of `academic` where no graph is given."""
     training = {"optimizer": "sgd", "weight_decay": 0.0}
@@ -38,7 +46,14 @@ def execution(
         key = "mean" if name == "rgcn" else "attention"
         config = dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, **{key: "fanout"}))
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, dtype="float64"))  # type: ignore[arg-type]
-    distributed = dataclasses.replace(config.distributed, strategy=strategy, method=method, devices=devices)
+    distributed = dataclasses.replace(
+        config.distributed,
+        strategy=strategy,  # type: ignore[arg-type]
+        method=method,  # type: ignore[arg-type]
+        devices=devices,
+        topology=topology,  # type: ignore[arg-type]
+        time_steps=time_steps,
+    )
     graph = academic() if graph is None else graph
     found = execution_of(pose(graph, dataclasses.replace(config, distributed=distributed)))
     assert isinstance(found, Sampled)
@@ -81,7 +96,7 @@ def neighbours(batch: Batch) -> set[tuple]:
     return found
 
 
-def main(width: str, models: str, strategies: str, method: str, devices: str) -> None:
+def main(width: str, models: str, strategies: str, method: str, devices: str, topology: str = "replicated") -> None:
     jax.config.update("jax_enable_x64", width == "64")
     steps = 3 if width == "64" else 20
     found = []
@@ -89,7 +104,9 @@ def main(width: str, models: str, strategies: str, method: str, devices: str) ->
         expected = trained(execution(name, "data", "", 1), steps)
         for strategy in strategies.split(","):
             for count in map(int, devices.split(",")):
-                made = execution(name, strategy, method, count)
+                side = "host" if topology == "replicated" else "auto"
+                only, _, time_steps = strategy.partition(":")
+                made = execution(name, only, method, count, side, None, topology, int(time_steps or 0))
                 own = trained(made, steps)
                 gradient = max_difference(own[0].opt_state, expected[0].opt_state)
                 largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected[0].opt_state))
@@ -99,7 +116,7 @@ def main(width: str, models: str, strategies: str, method: str, devices: str) ->
                         "gradient": gradient / largest,
                         "params": max_difference(own[1].params, expected[1].params),
                         "loss": max(abs(a - b) for a, b in zip(own[2], expected[2], strict=True)),
-                        "same_graphs": own[3] == expected[3] and bool(own[3][0]),
+                        "same_graphs": own[3] == expected[3] and bool(own[3]),  # blocks of devices do not leave them
                         "dtype": str(jax.tree.leaves(own[1].params)[0].dtype),
                     }
                 )
