@@ -61,8 +61,8 @@ def compile_together(lowers: Sequence[Callable[[], jax.stages.Lowered]]) -> list
 
 
 def _cores() -> int:
-    """For this process: those that train together may share a machine. Compiling programs of ogbn-mag's size side by side
-    takes a process 0.9 GiB, which is two thirds of what training a quarter of it needs in all.
+    """For this process: those that train together may share a machine. Compiling programs of ogbn-mag's size side by
+    side takes a process 0.9 GiB, which is two thirds of what training a quarter of it needs in all.
     """
     return len(os.sched_getaffinity(0)) // jax.process_count()
 
