@@ -27,7 +27,12 @@ def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[argparse.Name
     """Options of a run, and what it compiles, without compiling; sources have changed since commit `old`."""
     asked: list[tuple] = []
 
-    def compiled(case: Case, gpus: list[str], devices: Any, hlo: Any) -> Iterator[dict[str, Any]]:
+    def compiled(
+        case: Case, gpus: list[str], devices: Any, hlo: Any = None, *, trace: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        if trace:
+            yield from (row(case, gpu, 0) | {"traced": f"now {gpu}"} for gpu in gpus)
+            return
         asked.append((case.name, *gpus))
         if case.recipe == "rgcn_acm":
             yield {"case": case.name, "recipe": case.recipe, "variant": "", "skipped": "no data"}
@@ -74,6 +79,31 @@ def test_rows_of_the_same_sources_stay_and_others_are_made_again(
     asked.clear()
     assert compile_lane.run(options) == 0
     assert asked == []
+
+
+def test_rows_of_other_sources_stay_where_the_programs_are_the_same(
+    lane: tuple[argparse.Namespace, list[tuple]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, asked = lane
+    options.verify = True
+    han = CASES[0]
+    same = row(han, "h100", 1) | {"commit": "old", "traced": "now h100"}
+    other = row(han, "b200", 2) | {"commit": "old", "traced": "then b200"}
+    options.output.write_text(json.dumps({"commit": "old", "rows": [same, other]}))
+    monkeypatch.setattr(
+        compile_lane, "changed_since", lambda name, *paths: name == "old" and "jhgnn/native" not in paths
+    )
+    assert compile_lane.run(options) == 0
+    assert ("han_acm", "b200") in asked
+    rows = {each["gpu"]: each for each in json.loads(options.output.read_text())["rows"] if each["case"] == "han_acm"}
+    assert (rows["h100"]["commit"], rows["h100"]["temp_bytes"]) == ("new", 1)
+    assert (rows["b200"]["commit"], rows["b200"]["temp_bytes"]) == ("new", 7)
+    kernels_changed = {"commit": "old", "rows": [same, other]}
+    options.output.write_text(json.dumps(kernels_changed))
+    monkeypatch.setattr(compile_lane, "changed_since", lambda name, *paths: name == "old")
+    asked.clear()
+    assert compile_lane.run(options) == 0
+    assert ("han_acm", "h100", "b200") in asked
 
 
 def test_the_page_tells_the_commit_of_each_row(lane: tuple[argparse.Namespace, list[tuple]]) -> None:
