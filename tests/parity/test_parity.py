@@ -86,7 +86,7 @@ def test_small_graph(model, framework, small_problem):
     assert_parity(framework, model, ours, folder)
 
 
-@pytest.mark.parametrize("unit", ["layer", "stage"])
+@pytest.mark.parametrize("unit", [pytest.param("layer", marks=pytest.mark.slow), "stage"])
 @pytest.mark.parametrize("model", ["han", "rgcn", "rgat"])
 def test_a_peer_that_recomputes_learns_the_same(model, unit, framework, small_problem, tmp_path):
     folder, ours = small_problem(model)

@@ -23,7 +23,7 @@ from tests.models.heterographs import academic
 from tests.runtime.test_processes import finish, start, start_two
 from tests.training.agreement import execution, max_difference, trained
 from tests.training.minibatches import recipe
-from tests.training.test_parts import CLOSE, MODELS, agreement, metrics, with_more_relations
+from tests.training.test_parts import CLOSE, agreement, metrics, with_more_relations
 
 
 def partitioned(name: str, devices: int, strategy: str = "owner", graph=None, **sampling) -> Sampled:
@@ -128,7 +128,7 @@ def test_more_relations_need_no_more_collectives(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["rgcn", *(pytest.param(name, marks=pytest.mark.long) for name in ("rgat", "han"))])
 def test_gradients_are_those_of_one_device_in_float64(name):
     strategies = "data,owner" if name == "han" else "data,owner,leapgnn"
     for found in agreement("64", name, strategies, "random", "2,4", "partitioned"):
