@@ -182,7 +182,10 @@ def not_current(case: StudyCase, part: str) -> str:
     return ""
 
 
-KERNELS = ("jhgnn/native", "jhgnn/nn/recompute.py", "jhgnn/runtime", "jhgnn/planning/work.py", "jhgnn/profiling")
+KERNELS = (
+    *("jhgnn/native", "jhgnn/nn/recompute.py", "jhgnn/planning/work.py", "jhgnn/profiling"),
+    *(f"jhgnn/runtime/{name}.py" for name in ("huge_pages", "jax_settings", "step_memory", "xla_flags")),
+)
 """What figures depend on beside the traced programs: kernels, how programs compile, and how work is counted."""
 
 
