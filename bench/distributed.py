@@ -103,11 +103,8 @@ class Counter:
         for place, parts in enumerate(self.shares.cut(ids)):
             met: list[dict[str, np.ndarray]] = []
             for own in parts:
-                seeds = self.execution.seeds_of(own, 0, number)
-                started = time.perf_counter()
-                self.sampler.count(seeds, 0, number)
-                drawing_s[place] += time.perf_counter() - started
-                nodes = self._nodes(own, number)
+                nodes, seconds = self._nodes(own, number)
+                drawing_s[place] += seconds
                 drawn[place] += sum(len(each) for each in nodes.values())
                 met.append(nodes)
             for nodes in met:
@@ -143,11 +140,13 @@ class Counter:
             ) * LATENCY_S
         return found
 
-    def _nodes(self, own: np.ndarray, number: int) -> dict[str, np.ndarray]:
-        """Distinct vertices of one part's blocks, by type."""
+    def _nodes(self, own: np.ndarray, number: int) -> tuple[dict[str, np.ndarray], float]:
+        """Distinct vertices of one part's blocks, by type, and the seconds of drawing them."""
         seeds = self.execution.seeds_of(own, 0, number)
         plan = self.sampler.plan
+        started = time.perf_counter()
         added = self.sampler.count(seeds, 0, number)
+        seconds = time.perf_counter() - started
         added[0] = [len(seeds.get(name, ())) for name in plan.node_types]
         bound = plan.bound_capacities({name: len(ids) for name, ids in seeds.items()})
         slots = [
@@ -155,7 +154,7 @@ class Counter:
             for row, most in zip(np.cumsum(added, axis=0), bound, strict=True)
         ]
         blocks, _ = self.sampler.sample(seeds, 0, number, fixed(tuple(slots)))
-        return {name: ids[ids >= 0] for name, ids in blocks.nodes.items()}
+        return {name: ids[ids >= 0] for name, ids in blocks.nodes.items()}, seconds
 
     def _asked(self, nodes: dict[str, np.ndarray], place: int) -> dict[str, np.ndarray]:
         """Rows of each type that a place asks each other one for."""

@@ -6,15 +6,8 @@ anyway (interpreter, XLA, the graph) plus the step's temporaries. `process_peak_
 
 import json
 import sys
-from pathlib import Path
 
-from bench.comparison.protocol import process_peak_bytes
-
-
-def resident_bytes() -> int:
-    """Of this process, now."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+from bench.comparison.protocol import process_peak_bytes, reset_process_peak
 
 
 def main() -> None:
@@ -31,8 +24,7 @@ def main() -> None:
     programs = execution.with_training(remat=remat).compile()
     stepper = Stepper.begin(programs, prefetch_threads=0)
     peak = process_peak_bytes()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = resident_bytes()
+    before = reset_process_peak()
     for _ in range(int(steps)):
         stepper.step()
     high = process_peak_bytes()

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bench.recompute_study.budgets import Row, alike, choices, measured, median_s
-from jhgnn.planning.time_model import KINDS
+from jhgnn.planning.time_model import KINDS, SECONDS
 
 Result = Mapping[str, Any]
 
@@ -56,6 +56,7 @@ def fit(results: Sequence[Result]) -> dict[str, Any]:
         "median_factor": float(np.median(factors)) if factors else None,
         "largest_factor": float(max(factors)) if factors else None,
         "ratio_error": ratio_error(results, rates),
+        "ratio_error_of_rates_in_use": ratio_error(results, SECONDS["cpu"]),
     }
 
 

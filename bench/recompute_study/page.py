@@ -120,54 +120,61 @@ def _against(row: Row | None, none: Row) -> str:
 
 
 def _fused(results: Sequence[Result]) -> Iterator[str]:
-    rows, pointless = [], []
+    rows: list[list[str]] = []
+    verdicts = dict.fromkeys(("yes", "faster, not leaner", "no"), 0)
     for case, native, stored, leanest in answers.fused(results):
-        ratio = answers.time_ratio(leanest, native)
-        leaner = native["temp_bytes"] <= leanest["temp_bytes"]
-        if ratio is not None:
-            pointless.append((leaner, ratio))
+        verdict = _verdict(native, leanest)
+        if verdict in verdicts:
+            verdicts[verdict] += 1
         rows.append(
             [
                 *(case, _mib(native["temp_bytes"]), _ms(native)),
                 *(_mib(stored["temp_bytes"]), _ms(stored)),
                 *(f"`{leanest['remat']}`", _mib(leanest["temp_bytes"]), _ms(leanest)),
-                "yes" if leaner and (ratio or math.inf) >= 1.0 else "no",
+                verdict,
             ]
         )
     if not rows:
         yield NOTHING
         return
-    both = sum(leaner and ratio >= 1.0 for leaner, ratio in pointless)
     yield (
         "A fused kernel computes a message when it adds it up, in both directions, and keeps no array of the edges'"
-        " size: it recomputes inside, where the rows are in the cache anyway. It makes recomputing outside pointless"
-        " where it needs less memory than stored messages do under the leanest policy, and takes no longer. That is"
-        f" so in {both} of {len(pointless)} cases. Where it is not, the kernel has little to gain: graphs of few edges"
-        " a vertex, whose messages are hardly larger than the rows."
+        " size: it recomputes by itself. It makes recomputing on top of stored messages pointless where it needs no"
+        f" more memory than they do under their leanest policy, and takes no longer: {verdicts['yes']} of"
+        f" {sum(verdicts.values())} cases. In {verdicts['faster, not leaner']} more it is faster, and what needs less"
+        " memory is stored messages with whole layers recomputed; the first table has the fused kernel with the same"
+        f" policy. In {verdicts['no']} stored messages are as fast or faster."
     )
     yield f"\n![Temporaries, fused and stored](images/{FUSED})\n"
     header = ["case", "fused, MiB", "ms", "stored, MiB", "ms", "its leanest policy", "MiB", "ms", "pointless"]
     yield from table(header, rows)
 
 
+def _verdict(native: Row, leanest: Row) -> str:
+    """Whether the fused kernel alone does what recomputing on top of stored messages would be for."""
+    ratio = answers.time_ratio(leanest, native)
+    if ratio is None:
+        return "not run"
+    if ratio < 1.0:
+        return "no"
+    return "yes" if native["temp_bytes"] <= leanest["temp_bytes"] else "faster, not leaner"
+
+
 def _nodes(results: Sequence[Result]) -> Iterator[str]:
     rows = []
     for result in results:
-        places = [("this CPU, measured", *answers.on_cpu(result))]
-        places += [(f"{NAMES[gpu]}, predicted", *answers.on_gpu(result, gpu)) for gpu in STUDIED]
-        for place, found, seconds in places:
+        places = [("this CPU, measured", "", *answers.on_cpu(result))]
+        places += [(f"{NAMES[gpu]}, predicted", gpu, *answers.on_gpu(result, gpu)) for gpu in STUDIED]
+        for place, gpu, found, seconds in places:
             compiled = answers.plain(found)
             for name in (*answers.STORING, "native"):
                 if (name, 1, "none") not in compiled:
                     continue
                 more = answers.more_nodes(found, name, seconds)
                 cells = [f"{times:.2f} (`{row['remat']}`)" if times > 1.005 else "1" for times, row in more.values()]
-                gpu = next((gpu for gpu in STUDIED if place.startswith(NAMES[gpu])), "h100")
-                fits = answers.nodes_that_fit(result, compiled[name, 1, "none"], gpu)
-                shown = f"{fits / 1e6:,.1f}" if fits and "_mag" not in result["case"].removesuffix("_whole") else "-"
-                if "CPU" in place:
-                    shown = "-"
-                rows.append([result["case"], name, place, shown, *cells])
+                whole = bool(gpu) and answers.storing(compiled) != "fanout"
+                fits = answers.nodes_that_fit(result, compiled[name, 1, "none"], gpu) if whole else None
+                rows.append([result["case"], name, place, f"{fits / 1e6:,.1f}" if fits else "-", *cells])
     if not rows:
         yield NOTHING
         return
@@ -202,12 +209,35 @@ def _which(results: Sequence[Result]) -> Iterator[str]:
         yield NOTHING
         return
     yield (
-        "Take the fused kernel and `none` first: it is what `auto` and no budget give. If that does not fit, set"
-        " `training.memory_budget` and let the search choose; these lines are what it chooses from, over all"
-        " implementations in float32, each from the memory that it needs. bfloat16 halves what is kept, and on a CPU"
-        " takes longer.\n"
+        "Each entry is the fastest of all implementations in float32, from the memory that it needs"
+        " (`training.memory_budget`) up to that of the entry before. Take the first that fits: name its implementation"
+        " in the recipe (`kernels`), and give a budget, within which the search chooses the policy."
+        + _bfloat16(results)
+        + "\n"
     )
     yield from table(["case", "thousand edges", "where", "what to take"], rows)
+
+
+def _bfloat16(results: Sequence[Result]) -> str:
+    """What bfloat16 changes where nothing is recomputed, with the fused kernel."""
+    times, memory = [], []
+    for result in results:
+        rows = {row["dtype"]: row for row in cpu_rows(result) if _is_fused_none(row)}
+        if len(rows) == 2:
+            narrow, wide = rows["bfloat16"], rows["float32"]
+            memory.append(narrow["temp_bytes"] / wide["temp_bytes"])
+            times += [ratio] if (ratio := answers.time_ratio(narrow, wide)) else []
+    if not times:
+        return ""
+    return (
+        f" bfloat16 takes {answers.geometric_mean(times):.2f} times the step's time on this CPU and"
+        f" {answers.geometric_mean(memory):.2f} of the temporaries (geometric means of {len(times)}, fused kernel,"
+        " nothing recomputed)."
+    )
+
+
+def _is_fused_none(row: Row) -> bool:
+    return (row["implementation"], row.get("remat"), row.get("micro_batches")) == ("native", "none", 1)
 
 
 def _peers(results: Sequence[Result]) -> Iterator[str]:

@@ -157,8 +157,8 @@ def told_of_times(found: list[Candidate], chosen: Candidate, budget_bytes: int, 
     if not alike:
         return ""
     return (
-        f"predicted times cannot tell {chosen.name} from {', '.join(alike)}: they are within {error:.0%}, by which"
-        " predicted ratios are off; time both where it matters"
+        f"predicted times cannot tell {chosen.name} from {', '.join(alike)}: in one of ten pairs of policies their"
+        f" ratio is off by over {error:.0%}; time them where it matters"
     )
 
 

@@ -22,9 +22,6 @@ MAPPED_BYTES = 1 << 30
 UNUSED_BYTES = 1 << 28
 """Free memory that the heap keeps between two stages."""
 
-UNUSED_OF_SEVERAL_BYTES = 1 << 25
-"""The same of one of several processes, which may share a machine's memory."""
-
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
@@ -45,7 +42,7 @@ def keep_step_memory() -> None:
 
 
 def give_back_unused() -> None:
-    """Returns free memory of all heaps to the system where it is more than a stage may keep: for ends of stages.
+    """Returns free memory of all heaps to the system where it is more than `UNUSED_BYTES`: for ends of stages.
 
     With `keep_step_memory` the heap keeps what reading a graph, tracing and compiling have freed, which can be more
     than all that a part of a graph needs afterwards, and a step of a mini-batch keeps for the next what an evaluation
@@ -54,8 +51,7 @@ def give_back_unused() -> None:
     with contextlib.suppress(OSError, AttributeError):  # another C library, or an older one
         library = ctypes.CDLL(None)
         library.mallinfo2.restype = _Mallinfo2
-        kept_bytes = UNUSED_BYTES if jax.process_count() == 1 else UNUSED_OF_SEVERAL_BYTES
-        if library.mallinfo2().fordblks > kept_bytes:
+        if library.mallinfo2().fordblks > UNUSED_BYTES:
             library.malloc_trim(0)
 
 

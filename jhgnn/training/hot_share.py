@@ -8,16 +8,14 @@ Source: Ai et al., NeutronOrch (PVLDB 17(8)), whose shares are fixed numbers; he
 """
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 
-import jax
 import numpy as np
 
 from jhgnn.runtime.platform import target_platform
-from jhgnn.sampling.epoch import Cursor
 from jhgnn.sampling.hot import bottom_draws, largest_gains, saved_draws
 from jhgnn.sampling.plan import Draw
+from jhgnn.training.batch_times import round_s
 from jhgnn.training.execution import Programs
 from jhgnn.training.problem import Problem
 from jhgnn.training.reuse import REUSING
@@ -113,23 +111,14 @@ class _Timed:
     """Runs a program's first batches again and again."""
 
     def __init__(self, programs: Programs) -> None:
-        self._programs, self._seed = programs, programs.execution.config.run.seed
-        self._batches = min(BATCHES, programs.execution.steps_per_epoch)
+        self._programs = programs
         self.helper: SuperBatches | None = getattr(programs, "super_batches", None)
 
     def round(self) -> float:
         """Seconds of a batch, without those of hot vertices' rows."""
-        state = jax.block_until_ready(self._programs.initial_state(self._seed))
-        began = self._helper_s
-        started = time.perf_counter()
-        for batch in self._programs.feed(self._seed).iterate(Cursor(), Cursor(*divmod(self._batches, self._steps))):
-            state, _ = self._programs.update(state, batch)
-        jax.block_until_ready(state)
-        return (time.perf_counter() - started - (self._helper_s - began)) / self._batches
-
-    @property
-    def _steps(self) -> int:
-        return self._programs.execution.steps_per_epoch
+        began, seconds = self._helper_s, round_s(self._programs, BATCHES)
+        batches = min(BATCHES, self._programs.execution.steps_per_epoch)
+        return seconds - (self._helper_s - began) / batches
 
     @property
     def _helper_s(self) -> float:

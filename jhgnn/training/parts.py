@@ -27,7 +27,7 @@ from jhgnn.graph.semantic_graph import Csr
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.capacities import MULTIPLE, SLACK, Buckets
 from jhgnn.sampling.host import HostSampler
-from jhgnn.sampling.plan import Capacities, SamplingPlan
+from jhgnn.sampling.plan import SamplingPlan
 from jhgnn.stores.device import map_mirrors
 from jhgnn.stores.touched import take
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
@@ -153,6 +153,7 @@ class Parts:
         buckets: Buckets,
         seeds: Iterable[Sequence[Sequence[Mapping[str, np.ndarray]]]],
         seed: int,
+        num_hops: int,
     ) -> tuple[FrozenCounts, tuple[FrozenCounts, ...]]:
         """Rows of each type that a place may ask another one for, and vertices of each hop that it may ask it about,
         from the most that sampled batches ask for.
@@ -161,9 +162,10 @@ class Parts:
             sampler, buckets: of one part of a share.
             seeds: for each batch, numbered by its step from 0, for each place, those of each part of its share.
             seed: of the draws.
+            num_hops: about whose vertices places ask each other; 0 where each has all edges.
         """
         most: dict[str, int] = {}
-        hops: list[dict[str, int]] = [{} for _ in range(sampler.plan.num_hops)]
+        hops: list[dict[str, int]] = [{} for _ in range(num_hops)]
         for step, places in enumerate(seeds):
             for place, parts in enumerate(places):
                 met = [sampler.sample(own, seed, step, buckets)[0] for own in parts]
@@ -192,12 +194,6 @@ class Parts:
         if self.placement.num_places == 1:
             return FrozenCounts(())
         return FrozenCounts.of({name: min(count, self.placement.rows[name]) for name, count in slots.items()})
-
-    def most_frontiers(self, capacities: Capacities) -> tuple[FrozenCounts, ...]:
-        """Vertices of each hop that a place asks another one about at most."""
-        if self.placement.num_places == 1:
-            return (FrozenCounts(()),) * (len(capacities) - 1)
-        return capacities[:-1]
 
     def _mapped(self, function: Callable[[str, Any], Any], tree: Any) -> Any:
         def mirror(own: Any) -> Any:

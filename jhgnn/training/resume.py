@@ -14,7 +14,7 @@ def with_settled(config: Config, settled: Config) -> Config:
     if config.sampling.hot_share == AUTO:
         sampling = dataclasses.replace(config.sampling, hot_share=settled.sampling.hot_share)
         config = dataclasses.replace(config, sampling=sampling)
-    if config.distributed.time_steps == TUNED and settled.distributed.time_steps != TUNED:
+    if config.distributed.time_steps == TUNED:
         distributed = dataclasses.replace(config.distributed, time_steps=settled.distributed.time_steps)
         config = dataclasses.replace(config, distributed=distributed)
     return config

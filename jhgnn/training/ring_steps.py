@@ -8,14 +8,14 @@ Source: HopGNN (as LeapGNN, arXiv 2409.00657), whose first slower number ends th
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from jhgnn.sampling.epoch import Cursor
+from jhgnn.training.batch_times import round_s
+from jhgnn.training.mesh import DeviceMesh
 from jhgnn.training.problem import Problem
 from jhgnn.training.sampled import Sampled
 
@@ -27,15 +27,9 @@ ROUNDS = 3
 
 def tuned(problem: Problem) -> Sampled:
     """The execution with the number of time steps that this machine runs fastest."""
-    made: dict[int, Sampled] = {}
-
-    def batch_s(steps: int) -> float:
-        made[steps] = Sampled(_with_steps(problem, steps))
-        return _agreed(_batch_s(made[steps]))
-
-    most = Sampled(_with_steps(problem, 0)).mesh.size
-    chosen, seconds = fewest_while_faster(most, batch_s)
-    execution = made[chosen]
+    most = DeviceMesh(problem.config.distributed.devices).size
+    chosen, seconds = fewest_while_faster(most, lambda steps: _batch_s(Sampled(_with_steps(problem, steps))))
+    execution = Sampled(_with_steps(problem, chosen))
     shown = ", ".join(f"{1e3 * each:.1f} ms with {steps}" for steps, each in seconds.items())
     execution.steps_chosen = f"time steps of the ring: {chosen} (tuned); a batch takes {shown}"
     return execution
@@ -57,21 +51,9 @@ def _with_steps(problem: Problem, steps: int) -> Problem:
 
 
 def _batch_s(execution: Sampled) -> float:
-    """The fastest of some rounds over the first batches, in seconds of one; a first round warms up."""
-    programs, seed = execution.compile(), execution.config.run.seed
-    count = min(BATCHES, execution.steps_per_epoch)
-    taken = []
-    for _ in range(ROUNDS + 1):
-        state = jax.block_until_ready(programs.initial_state(seed))
-        started = time.perf_counter()
-        for batch in programs.feed(seed).iterate(Cursor(), Cursor(*divmod(count, execution.steps_per_epoch))):
-            state, _ = programs.update(state, batch)
-        jax.block_until_ready(state)
-        taken.append((time.perf_counter() - started) / count)
-    return min(taken[1:])
-
-
-def _agreed(seconds: float) -> float:
+    """The fastest of some rounds, by the first process's clock; a round before them warms up."""
+    programs = execution.compile()
+    seconds = min([round_s(programs, BATCHES) for _ in range(ROUNDS + 1)][1:])
     if jax.process_count() == 1:
         return seconds
     return float(multihost_utils.broadcast_one_to_all(np.float32(seconds)))

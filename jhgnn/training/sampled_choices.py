@@ -147,7 +147,6 @@ def plan_sampling(problem: Problem) -> Sampling:
         offsets = tuple((name, starts[name], count) for name, count in graph.num_nodes.items())
     else:
         stacked, orders, sampled = _stack(problem)
-    partitioned = config.distributed.topology == "partitioned"
     sgb_s = time.perf_counter() - start
     relations = {} if metapaths else relations_of(problem, [str(each) for each in graph.schema.relations])
     names = [*relations, *(metapath.name for metapath in metapaths)]
@@ -210,7 +209,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         choices=tuple(choices),
         sgb_s=sgb_s,
         table_rows=table_rows.implementation if table_rows else "xla",
-        partitioned=partitioned,
+        partitioned=config.distributed.topology == "partitioned",
     )
 
 
@@ -231,8 +230,7 @@ def _stack(problem: Problem) -> tuple[dict[str, StackedRelations], dict[str, np.
     """Stacks and the order of their edges, by draw, and the graph with each stack in the place of its relations."""
     graph = problem.graph
     stacked, orders, edges = {}, {}, dict(graph.edges)
-    cut = problem.config.distributed.topology == "partitioned"  # what stacked edges stand for is not cut
-    for own in () if cut else stackable(problem):
+    for own in stackable(problem):
         source, target = next(iter(own)).source, next(iter(own)).target
         stack, order = stack_relations(own, graph.num_nodes[source], "native")
         relation = Relation(source, stack.graph.name, target)

@@ -125,15 +125,15 @@ def _cut_variants(execution: "Sampled", parts: Parts, sampler: HostSampler, buck
         ]
         for step, shares in enumerate(_presampled_shares(execution))
     )
-    learnt, frontiers = parts.learnt_requests(sampler, buckets, seeds, seed)
+    num_hops = execution.plan.num_hops if execution.sampling.partitioned else 0
+    learnt, frontiers = parts.learnt_requests(sampler, buckets, seeds, seed, num_hops)
     found: list[Variant] = []
     for bucket, capacities in enumerate(buckets.capacities):
         most = parts.most_requests({name: count * num_parts for name, count in capacities[-1].items})
-        any_frontier = parts.most_frontiers(capacities) if execution.sampling.partitioned else ()
+        slots = capacities[:num_hops]  # of a hop's vertices, all of which may be at home elsewhere
         if bucket == 0:
-            own = tuple(map(_at_most, frontiers, any_frontier)) if any_frontier else ()
-            found.append(Variant(bucket, _at_most(learnt, most), own))
-        found.append(Variant(bucket, most, any_frontier))
+            found.append(Variant(bucket, _at_most(learnt, most), tuple(map(_at_most, frontiers, slots))))
+        found.append(Variant(bucket, most, slots))
     return tuple(dict.fromkeys(found))
 
 

@@ -230,7 +230,7 @@ class CutReader(SampledReader):
         requests: FrozenCounts,
         frontiers: tuple[FrozenCounts, ...],
         num_places: int,
-        num_parts: int = 1,
+        num_parts: int,
     ) -> None:
         super().__init__(task, sampling, capacities)
         self.requests, self.frontiers, self.num_places, self.num_parts = requests, frontiers, num_places, num_parts

@@ -14,13 +14,13 @@ from bench.gpu.devices import GPUS
 from bench.recompute_study import answers, gpus
 from bench.recompute_study.budgets import choices, frontier, median_s, out_of_order
 from bench.recompute_study.cases import StudyCase, all_cases
-from bench.recompute_study.fit import left_out, predicted_with, rates_of
+from bench.recompute_study.fit import left_out, predicted_with, rates_of, ratio_error
 from bench.recompute_study.page import document
 from bench.recompute_study.rounds import FEWEST, LONG_S, NOISE, noise, take_rounds
 from bench.record import ROOT
 from jhgnn.config import Config
 from jhgnn.config.recipe import override, to_toml
-from jhgnn.planning.time_model import KINDS
+from jhgnn.planning.time_model import KINDS, RATIO_ERRORS, SECONDS
 
 PLOTS = ("recompute_pareto.png", "recompute_fused.png", "recompute_nodes.png")
 
@@ -120,6 +120,11 @@ def test_rates_are_found_again_and_a_case_is_left_out_of_its_own():
     slow["parts"]["cpu"]["rows"][0]["steps_s"] = [1e3] * 6
     assert left_out([one, two])["two"][1]["chosen"] == left_out([one, slow])["two"][1]["chosen"]
     assert left_out([one]) == {}
+
+
+def test_what_a_budget_search_says_of_its_rates_is_what_was_measured():
+    measured = ratio_error(recompute.stored(), SECONDS["cpu"])
+    assert RATIO_ERRORS["cpu"] == pytest.approx(measured, abs=0.005)
 
 
 def test_a_predicted_time_is_the_formula():

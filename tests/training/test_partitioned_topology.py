@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-from jhgnn import partition
 from jhgnn.config import Config
 from jhgnn.config.recipe import override
 from jhgnn.errors import InputError
@@ -20,10 +19,17 @@ from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from jhgnn.training.sampled import Sampled
 from tests.models.heterographs import academic
-from tests.runtime.test_processes import finish, start, start_two
+from tests.runtime.test_processes import finish, start_two
 from tests.training.agreement import execution, max_difference, trained
 from tests.training.minibatches import recipe
-from tests.training.test_parts import CLOSE, agreement, metrics, with_more_relations
+from tests.training.test_parts import (
+    CLOSE,
+    EPOCHS,
+    agreement,
+    metrics,
+    one_process_and_parts,
+    with_more_relations,
+)
 
 
 def partitioned(name: str, devices: int, strategy: str = "owner", graph=None, **sampling) -> Sampled:
@@ -139,13 +145,9 @@ def test_gradients_are_those_of_one_device_in_float64(name):
 @pytest.mark.slow
 @pytest.mark.usefixtures("compile_cache")
 def test_processes_that_keep_their_own_edges_train_as_one(tmp_path):
-    epochs = ["--training.optimizer=sgd", "--training.epochs=2"]
-    finish(start(tmp_path / "one", *epochs, "--distributed.devices=1"))
-    parts = tmp_path / "parts"
-    assert partition.main(["--data.preset=acm", "--data.scale=0.1", "--parts=2", "--out", str(parts)]) == 0
-    both = [f"--distributed.parts={parts}", "--distributed.strategy=owner", "--distributed.devices=1"]
+    both = one_process_and_parts(tmp_path)
     own = ["--distributed.read=parts", "--distributed.topology=partitioned", "--sampling.evaluation=sampled"]
-    finish(*start_two(tmp_path / "two", *epochs, *both, *own))
+    finish(*start_two(tmp_path / "two", *EPOCHS, *both, *own))
     for line, expected in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
         assert line["step_loss"] == pytest.approx(expected["step_loss"], abs=1e-5)
 

@@ -241,14 +241,21 @@ def metrics(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+EPOCHS = ["--training.optimizer=sgd", "--training.epochs=2"]
+
+
+def one_process_and_parts(folder: Path) -> list[str]:
+    """Trains as one process in `folder / "one"`, and writes `folder / "parts"` for two, whose options come back."""
+    finish(start(folder / "one", *EPOCHS, "--distributed.devices=1"))
+    parts = folder / "parts"
+    assert partition.main(["--data.preset=acm", "--data.scale=0.1", "--parts=2", "--out", str(parts)]) == 0
+    return [f"--distributed.parts={parts}", "--distributed.strategy=owner", "--distributed.devices=1"]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("compile_cache")
 def test_two_processes_train_on_parts_as_one_and_one_goes_on_from_them(tmp_path):
-    epochs = ["--training.optimizer=sgd", "--training.epochs=2"]
-    finish(start(tmp_path / "one", *epochs, "--distributed.devices=1"))
-    parts = tmp_path / "parts"
-    assert partition.main(["--data.preset=acm", "--data.scale=0.1", "--parts=2", "--out", str(parts)]) == 0
-    both = [f"--distributed.parts={parts}", "--distributed.strategy=owner", "--distributed.devices=1"]
+    both, epochs, parts = one_process_and_parts(tmp_path), EPOCHS, tmp_path / "parts"
     finish(*start_two(tmp_path / "two", *epochs, *both))
     for own, expected in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
         assert own["val_loss"] == pytest.approx(expected["val_loss"], abs=1e-5)
