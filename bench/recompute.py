@@ -11,8 +11,8 @@
 A case has parts, and each is stored when it is done, in bench/results/recompute/NAME.json: `cpu` (memory as compiled
 and as measured, and steps in turns), `peers` (DGL and PyG at the same work, with and without their own recomputation;
 needs `.venv-peers`, which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here;
-makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores `cpu` takes 2 to 15 minutes a case, the
-mini-batches and HAN on ACM longer, and a GPU 3 to 15 minutes a case; `peers` takes 2 to 5.
+makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores R-GCN on ACM takes 3 minutes (`cpu`), 1.5
+(`peers`) and 2.5 (a GPU). Other cases' `cpu` took up to half an hour on a machine that other work shared.
 """
 
 import argparse
