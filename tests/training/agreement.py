@@ -36,6 +36,7 @@ def execution(
     graph: HeteroGraph | None = None,
     topology: str = "replicated",
     time_steps: int = 0,
+    parts: str = "",
 ) -> Sampled:
     """A small model on parts, whose momentum after one step is the gradient; of `academic` where no graph is given."""
     training = {"optimizer": "sgd", "weight_decay": 0.0}
@@ -53,6 +54,7 @@ def execution(
         devices=devices,
         topology=topology,  # type: ignore[arg-type]
         time_steps=time_steps,
+        parts=parts,
     )
     graph = academic() if graph is None else graph
     found = execution_of(pose(graph, dataclasses.replace(config, distributed=distributed)))
@@ -81,8 +83,8 @@ def trained(made: Sampled, steps: int, programs: Any = None) -> tuple[Any, Any, 
 
 
 def neighbours(batch: Batch) -> set[tuple]:
-    """(hop, relation, receiver, its neighbours) of all that a batch drew on any device."""
-    blocks: SampledBlocks = jax.tree.map(np.asarray, batch.arguments[0].blocks)
+    """(hop, relation, receiver, its neighbours) of all that a batch drew on any device of this process."""
+    blocks: SampledBlocks = jax.tree.map(_here, batch.arguments[0].blocks)
     found = set()
     leading = blocks.added.ndim - 2
     for index in np.ndindex(*blocks.added.shape[:leading]):
@@ -94,6 +96,13 @@ def neighbours(batch: Batch) -> set[tuple]:
                     own = ids[table.senders[index][row][: table.num_neighbors[index][row]]]
                     found.add((hop, name, int(receivers[row]), tuple(own.tolist())))
     return found
+
+
+def _here(leaf: Any) -> np.ndarray:
+    """A batch's array as this process's devices hold it."""
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return np.concatenate([np.asarray(shard.data) for shard in leaf.addressable_shards])
+    return np.asarray(leaf)
 
 
 def main(width: str, models: str, strategies: str, method: str, devices: str, topology: str = "replicated") -> None:
