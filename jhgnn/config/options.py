@@ -238,6 +238,11 @@ class KernelsConfig:
         "auto",
         "projection of sparse features: auto, native, bucketed, segment; of samples bucketed, rows; dense: densified",
     )
+    relations: Literal["auto", "packed", "apart"] = _option(
+        "auto",
+        "relations or metapaths of a layer of a whole graph: packed: all in one call, of the nodes that have an edge"
+        " there; apart: one after the other, for all nodes; auto: packed where that is less work",
+    )
     tables: str = _option(
         "auto", "rows of embedding tables that a mini-batch reads and updates: auto, xla, native (kernels of a GPU)"
     )

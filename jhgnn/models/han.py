@@ -2,13 +2,15 @@
 
 import functools
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.config import ModelConfig
+from jhgnn.graph.packed import NAME as PACKED
+from jhgnn.graph.packed import PackedGraphs
 from jhgnn.graph.schema import Relation
 from jhgnn.nn.block import Block
 from jhgnn.nn.embeddings import InputEmbeddings
@@ -19,10 +21,23 @@ from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.model import Model
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
 from jhgnn.nn.observed import show
+from jhgnn.nn.packed import PackedStages, narrow
 from jhgnn.nn.reduction import Partial
 from jhgnn.nn.semantic_fusion import ACTIVATIONS, AttentionFusion, TargetSums
-from jhgnn.nn.stage import stage
+from jhgnn.nn.stage import border, stage
 from jhgnn.ops.indexed_rows import rows_at
+
+
+class PackedParts(NamedTuple):
+    """z_P of the nodes that have an edge along a metapath P, and of those that have none.
+
+    Attributes:
+        slots: `[receiver slots, hidden]`.
+        without_edges: `[metapaths, hidden]`, the same row for all such nodes.
+    """
+
+    slots: jax.Array
+    without_edges: jax.Array
 
 
 class HANLayer(Layer):
@@ -68,8 +83,12 @@ class HANLayer(Layer):
         self.sparse_implementation = spec.sparse_implementation
         self.dtype = jnp.dtype(config.dtype)
 
-    def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> list[jax.Array]:
-        """FP and NA: z_P for each metapath that the block has, `[num_rows, hidden]`."""
+    def aggregate(
+        self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None
+    ) -> "list[jax.Array] | PackedParts":
+        """FP and NA: z_P for each metapath that the block has, `[num_rows, hidden]`; of packed ones in slots."""
+        if block.packed is not None:
+            return self._packed(rows, block.packed, step_seed)
         x, num_rows = rows[self.target], block.num_rows[self.target]
         present = tuple(name for name in self.metapaths if name in block.graphs)
         spaces = present if set(present) < set(self.projection.names) else self.projection.names
@@ -109,15 +128,63 @@ class HANLayer(Layer):
                 parts.append(ACTIVATIONS[self.activation](aggregated))
         return parts
 
-    def partial(self, parts: list[jax.Array], block: Block) -> Partial:
+    def _packed(self, rows: Mapping[str, Rows], packed: PackedGraphs, step_seed: jax.Array | None) -> "PackedParts":
+        """The same of all metapaths as one, in the slots of nodes that have an edge along a metapath."""
+        stages = PackedStages(packed, self.sparse_implementation, self.dtype)
+        assert packed.receivers is not None
+        groups = packed.receivers.groups[self.target]
+        ((_, names),) = packed.receivers.names
+        places = [self.metapaths.index(name) for name in names]
+        with stage("FP", self.layer, PACKED):
+            stack = self.projection.stack(names)
+            z = stages.project(packed.senders, rows, {self.target: stack})
+            logit_src = stages.sender_logits(self.attention, {self.target: stack}, rows, z)
+            received = narrow(stack, rows_at(self.attention.a_dst_rhd[...], places))
+            logit_dst = stages.project(packed.receivers, rows, {self.target: received})
+        with stage("NA", self.layer, PACKED):
+            attended = stages.attend(z, logit_src, logit_dst, self.attention, layer=self.layer, step_seed=step_seed)
+            bias = rows_at(self.bias_po[...], places).astype(attended.dtype)
+            activate = ACTIVATIONS[self.activation]
+            return PackedParts(activate(attended + stages.of_slots(groups, bias)), activate(bias))
+
+    def partial(self, parts: "list[jax.Array] | PackedParts", block: Block) -> Partial:
         """The sum of tanh( W z_P(v) + b ) over the targets at hand, and how many they are."""
+        if isinstance(parts, PackedParts):
+            return self._packed_partial(parts, block)
         with stage("SF", self.layer):
             return Partial(self.fusion.partial(parts, block.targets.get(self.target)), "targets", self.layer)
 
+    def _packed_partial(self, parts: "PackedParts", block: Block) -> Partial:
+        assert block.packed is not None
+        assert block.packed.receivers is not None
+        groups, num_rows = block.packed.receivers.groups[self.target], block.num_rows[self.target]
+        stages = PackedStages(block.packed, self.sparse_implementation, self.dtype)
+        with stage("SF", self.layer):
+            apart = (num_rows - groups.counts).astype(jnp.float32)[:, None]
+            of_slots = stages.sums_by_graph(groups, self.fusion.transformed(parts.slots))
+            totals = of_slots + apart * self.fusion.transformed(parts.without_edges)
+            return Partial(TargetSums(tuple(totals), float(num_rows)), "targets", self.layer)
+
+    def _packed_fused(self, parts: "PackedParts", packed: PackedGraphs, sums: TargetSums) -> jax.Array:
+        """Every node's row as if it had no edge, and in the slots what its edges change of it."""
+        assert packed.receivers is not None
+        groups = packed.receivers.groups[self.target]
+        stages = PackedStages(packed, self.sparse_implementation, self.dtype)
+        betas = self.fusion.weights(sums)[:, None]
+        bare = parts.without_edges.astype(betas.dtype)
+        changed = parts.slots.astype(betas.dtype) - stages.of_slots(groups, bare)
+        summed = stages.sums(changed * stages.of_slots(groups, betas))[self.target]
+        return border(summed + (betas * bare).sum(axis=0, keepdims=True), "sf_out")
+
     def fuse(
-        self, rows: Mapping[str, Rows], parts: list[jax.Array], block: Block, sums: TargetSums
+        self, rows: Mapping[str, Rows], parts: "list[jax.Array] | PackedParts", block: Block, sums: TargetSums
     ) -> dict[str, jax.Array]:
         """The sum of beta_P z_P, with beta from the sums over all targets of the batch."""
+        if isinstance(parts, PackedParts):
+            assert block.packed is not None
+            with stage("SF", self.layer):
+                fused = self._packed_fused(parts, block.packed, sums)
+            return self.finish(rows, fused, block)
         with stage("SF", self.layer):
             for place, name in enumerate(name for name in self.metapaths if name in block.graphs):
                 show("semantic attention", self.layer, name, functools.partial(self._beta, sums, place))
@@ -163,6 +230,12 @@ class HAN(Model):
     default_layers: ClassVar[int] = 1
     default_activation: ClassVar[str] = "elu"
     fuses_over_targets: ClassVar[bool] = True
+    reads_packed: ClassVar[bool] = True
+
+    @classmethod
+    def packs(cls, config: ModelConfig) -> bool:
+        """Not with one projection for all metapaths, or a bias before attention, as PyG defines it."""
+        return not (config.shared_projection or config.projection_bias)
 
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, spec, rngs=rngs)

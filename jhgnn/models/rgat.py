@@ -13,6 +13,8 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.graph.edge_features import EdgeFeatures
+from jhgnn.graph.packed import NAME as PACKED
+from jhgnn.graph.packed import PackedGraphs
 from jhgnn.nn import recompute
 from jhgnn.nn.block import Block
 from jhgnn.nn.edge_projection import EdgeProjection
@@ -20,10 +22,11 @@ from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, projec
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
+from jhgnn.nn.packed import PackedStages, narrow
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
 from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
-from jhgnn.ops.indexed_rows import indexed_rows
+from jhgnn.ops.indexed_rows import indexed_rows, rows_at
 
 
 class RGATLayer(SumOverRelations):
@@ -159,6 +162,8 @@ class RGATLayer(SumOverRelations):
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
         """FP and NA of all relations, and the self-loop's projection of each type that is made."""
+        if block.packed is not None:
+            return self._packed(rows, block, block.packed, step_seed)
         present = [name for name in self.plan.relations if name in block.graphs]
         separately = recompute.relations_separately()
         projected = {
@@ -198,6 +203,44 @@ class RGATLayer(SumOverRelations):
                 made.own[node_type] = own
         return made
 
+    def _packed(
+        self, rows: Mapping[str, Rows], block: Block, packed: PackedGraphs, step_seed: jax.Array | None
+    ) -> RelationParts:
+        """The same of all relations as one: slots are projected, attend at once, and are summed by receiver."""
+        stages = PackedStages(packed, self.sparse_implementation, self.dtype)
+        attention, receivers = self.attention, packed.receivers
+        assert receivers is not None
+        with stage("FP", self.layer, PACKED):
+            stacks = {each: self.projections[each].stack(names) for each, names in packed.senders.names}
+            z = stages.project(packed.senders, rows, stacks)
+            logit_src = stages.sender_logits(attention, stacks, rows, z)
+            received = {each: self._received(each, names) for each, names in receivers.names}
+            logit_dst = stages.project(receivers, rows, received)
+        with stage("NA", self.layer, PACKED):
+            attended = stages.attend(z, logit_src, logit_dst, attention, layer=self.layer, step_seed=step_seed)
+        with stage("SF", self.layer, PACKED):
+            sums = stages.sums(attended)
+        made = RelationParts({}, {})
+        for node_type in self.made(block):
+            made.parts[node_type] = [sums[node_type]]
+            projected = self._project(rows, node_type, block, (), own=True) if node_type in rows else {}
+            if SELF in projected:
+                made.own[node_type] = projected[SELF]
+        return made
+
+    def _received(self, node_type: str, names: Sequence[str]) -> jax.Array:
+        """The narrow matrices of a type's receivers, `[names, width, heads]`, relations within the type first."""
+        known = self.projections[node_type].names if node_type in self.projections else ()
+        parts = []
+        for projections, own in (
+            (self.projections, [name for name in names if name in known]),
+            (self.target_projections, [name for name in names if name not in known]),
+        ):
+            if own:
+                vectors = rows_at(self.attention.a_dst_rhd[...], [self.attention.names.index(name) for name in own])
+                parts.append(narrow(projections[node_type].stack(own), vectors))
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
 
 class RGAT(RelationalModel):
     """R-GAT: layers of `RGATLayer` over all relations that lead to the target types."""
@@ -206,6 +249,7 @@ class RGAT(RelationalModel):
     default_layers: ClassVar[int] = 3  # Table 2 of the characterization paper
     default_activation: ClassVar[str] = "elu"
     reads_edge_features: ClassVar[bool] = True
+    reads_packed: ClassVar[bool] = True
     make_layer = RGATLayer
 
 

@@ -9,6 +9,8 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.graph.edge_features import EdgeFeatures
+from jhgnn.graph.packed import NAME as PACKED
+from jhgnn.graph.packed import PackedGraphs
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
@@ -18,6 +20,7 @@ from jhgnn.nn.feature_projection import FeatureProjection, Rows, dense_rows, pro
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.neighbor_aggregation import mean_aggregation, sum_aggregation
+from jhgnn.nn.packed import PackedStages
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
 from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
@@ -72,6 +75,8 @@ class RGCNLayer(SumOverRelations):
 
     def aggregate(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> RelationParts:
         """FP and NA of all relations, and the self-loop's projection of each type that is made."""
+        if block.packed is not None:
+            return self._packed(rows, block, block.packed)
         late = {
             name
             for name, relation in self.plan.relations.items()
@@ -105,7 +110,7 @@ class RGCNLayer(SumOverRelations):
                 if stack.target == node_type and stack.source in rows:
                     summed = self._stacked(stack, dense_rows(rows[stack.source]), block.weights.get(name))
                     made.parts[node_type].append(summed[:num_rows])
-            if node_type in rows and node_type in self.projections and SELF in self.projections[node_type].names:
+            if self._has_own(node_type, rows):
                 if SELF in z[node_type]:
                     made.own[node_type] = z[node_type][SELF][:num_rows]
                 else:
@@ -113,6 +118,28 @@ class RGCNLayer(SumOverRelations):
                         own = dense_rows(rows[node_type])[:num_rows]
                         made.own[node_type] = self._project(own, node_type, (SELF,))[SELF]
         return made
+
+    def _packed(self, rows: Mapping[str, Rows], block: Block, packed: PackedGraphs) -> RelationParts:
+        """The same of all relations as one: each sender's slot is projected, then all means are summed at once."""
+        stages = PackedStages(packed, self.sparse_implementation, self.dtype)
+        with stage("FP", self.layer, PACKED):
+            stacks = {each: self.projections[each].stack(names) for each, names in packed.senders.names}
+            z = stages.project(packed.senders, rows, stacks)
+        with stage("NA", self.layer, PACKED):
+            sums = stages.mean_sums(z)
+        made = RelationParts({}, {})
+        for node_type in self.made(block):
+            made.parts[node_type] = [sums[node_type]]
+            if self._has_own(node_type, rows):
+                num_rows = block.num_rows[node_type]
+                with stage("FP", self.layer, node_type):
+                    x = rows[node_type]
+                    own = x[:num_rows] if isinstance(x, jax.Array) else x
+                    made.own[node_type] = self._project(own, node_type, (SELF,))[SELF][:num_rows]
+        return made
+
+    def _has_own(self, node_type: str, rows: Mapping[str, Rows]) -> bool:
+        return node_type in rows and node_type in self.projections and SELF in self.projections[node_type].names
 
     def _project(self, x: Rows, node_type: str, names: tuple[str, ...]) -> dict[str, jax.Array]:
         if not names:
@@ -176,6 +203,7 @@ class RGCN(RelationalModel):
     weighs_edges: ClassVar[bool] = True
     means_of_inputs: ClassVar[bool] = True
     reads_edge_features: ClassVar[bool] = True
+    reads_packed: ClassVar[bool] = True
     make_layer = RGCNLayer
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import jax
 
 from jhgnn.graph.edge_features import EdgeFeatures
+from jhgnn.graph.packed import PackedGraphs
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
@@ -27,6 +28,7 @@ class Block:
             an entry has targets in all rows.
         reused: sums over neighbours made before this step, of each type that has any, for the place of the layer's.
         edge_features: relation -> its edges' features, where the model reads some.
+        packed: all semantic graphs as one, which are then not among `graphs`; None: each is aggregated by itself.
         degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.
     """
 
@@ -39,3 +41,4 @@ class Block:
     degrees: jax.Array | None = None
     reused: Mapping[str, ReusedRows] = dataclasses.field(default_factory=dict)
     edge_features: Mapping[str, EdgeFeatures] = dataclasses.field(default_factory=dict)
+    packed: PackedGraphs | None = None

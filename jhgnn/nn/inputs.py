@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
+from jhgnn.graph.packed import PackedGraphs
 from jhgnn.graph.sampled import FrozenCounts, NeighborTable, SampledBlocks
 from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import SemanticGraph
@@ -31,17 +32,23 @@ from jhgnn.sampling.entry_features import edge_features_of
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class GraphInputs:
-    """Features of each node type that has any, and the semantic graphs by name; the rest as in `Block`."""
+    """Features of each node type that has any, and the semantic graphs by name; the rest as in `Block`.
+
+    With `packed`, by hop, the graphs of each layer come as one.
+    """
 
     features: dict[str, jax.Array | SparseFeatures]
     graphs: dict[str, SemanticGraph]
     weights: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     stacks: dict[str, StackedRelations] = dataclasses.field(default_factory=dict)
     edge_features: dict[str, EdgeFeatures] = dataclasses.field(default_factory=dict)
+    packed: tuple[PackedGraphs | None, ...] = ()
 
-    def block(self, _hop: int, num_nodes: Mapping[str, int]) -> Block:
+    def block(self, hop: int, num_nodes: Mapping[str, int]) -> Block:
         """The whole graph, for every layer."""
-        return Block(self.graphs, num_nodes, {}, self.weights, self.stacks, edge_features=self.edge_features)
+        packed = self.packed[hop] if self.packed else None
+        features = self.edge_features
+        return Block(self.graphs, num_nodes, {}, self.weights, self.stacks, edge_features=features, packed=packed)
 
     def rows_read(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a layer reads of the rows that the one before it made: those."""
@@ -67,6 +74,7 @@ class FieldInputs:
         ids: node type -> int32 `[rows]`, in the whole graph.
         row_of: type without features -> int32 `[num_nodes]`, each node's row, or -1.
         counts: hop -> rows of each type, the first of the type's.
+        packed: hop -> the edges into its rows as one graph, or none.
     """
 
     features: dict[str, jax.Array | SparseFeatures]
@@ -74,12 +82,14 @@ class FieldInputs:
     ids: dict[str, jax.Array]
     row_of: dict[str, jax.Array]
     counts: tuple[FrozenCounts, ...] = dataclasses.field(metadata={"static": True})
+    packed: tuple[PackedGraphs | None, ...] = ()
 
     def block(self, hop: int, _num_nodes: Mapping[str, int]) -> Block:
         """The edges into a hop's rows, which the layer makes."""
         read = self.counts[hop + 1].as_dict()
         ids = {node_type: self.ids[node_type][:count] for node_type, count in read.items()}
-        return Block(self.graphs[hop], self.counts[hop].as_dict(), ids)
+        packed = self.packed[hop] if self.packed else None
+        return Block(self.graphs[hop], self.counts[hop].as_dict(), ids, packed=packed)
 
     def rows_read(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a layer reads of the rows that the one before it made: those."""

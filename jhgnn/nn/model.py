@@ -51,6 +51,9 @@ class Model(nnx.Module):
     reads_edge_features: ClassVar[bool] = False
     """Whether its layers read `Block.edge_features` (`model.edge_features`)."""
 
+    reads_packed: ClassVar[bool] = False
+    """Whether its layers read `Block.packed`, all semantic graphs as one."""
+
     embeddings: InputEmbeddings
     layers: Sequence[Layer]
 
@@ -71,6 +74,11 @@ class Model(nnx.Module):
         activation = cls.default_activation if config.activation == "auto" else config.activation
         layers = config.layers or cls.default_layers
         return dataclasses.replace(config, layers=layers, activation=activation)  # type: ignore[arg-type]
+
+    @classmethod
+    def packs(cls, config: ModelConfig) -> bool:
+        """Whether its layers read `Block.packed` with these settings."""
+        return cls.reads_packed
 
     @classmethod
     def attends(cls) -> bool:

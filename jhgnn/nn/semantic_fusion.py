@@ -100,9 +100,9 @@ class AttentionFusion(nnx.Module):
         """
         # query . mean(tanh(...)) = mean(query . tanh(...)): the sum first leaves one row to multiply.
         if targets is None:
-            return TargetSums(tuple(self._hidden(part).sum(axis=0) for part in parts), float(parts[0].shape[0]))
+            return TargetSums(tuple(self.transformed(part).sum(axis=0) for part in parts), float(parts[0].shape[0]))
         weights = targets.astype(jnp.float32)
-        totals = tuple(weights @ self._hidden(part[: len(weights)]) for part in parts)
+        totals = tuple(weights @ self.transformed(part[: len(weights)]) for part in parts)
         return TargetSums(totals, targets.sum(dtype=jnp.float32))
 
     def weights(self, sums: TargetSums) -> jax.Array:
@@ -125,7 +125,8 @@ class AttentionFusion(nnx.Module):
         """Both halves."""
         return self.finish(parts, self.partial(parts, targets))
 
-    def _hidden(self, part: jax.Array) -> jax.Array:
+    def transformed(self, part: jax.Array) -> jax.Array:
+        """tanh( W z + b ), `[rows, semantic_width]`, whose mean over the targets meets the query (HAN eq. 7)."""
         kernel, bias = self.hidden.kernel[...], self.hidden.bias
         assert bias is not None
         return jnp.tanh(dense_matmul(part.astype(kernel.dtype), kernel) + bias[...][None])

@@ -12,6 +12,7 @@ from flax import nnx
 from scipy import sparse
 
 from jhgnn.graph.hetero_graph import EdgeSet
+from jhgnn.graph.packed import PackedGraphs
 from jhgnn.graph.receptive_field import ReceptiveField, receptive_field
 from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.graph.schema import Metapath, Relation
@@ -29,6 +30,7 @@ from jhgnn.training.checks import takes_fields
 from jhgnn.training.diagnosis import explain_loss
 from jhgnn.training.execution import Batch, Execution, Feed, Programs, num_bytes
 from jhgnn.training.mesh import DeviceMesh
+from jhgnn.training.packed_graphs import Packing, choose_packing, place_field, place_whole, sparse_matrices
 from jhgnn.training.problem import (
     Choice,
     Problem,
@@ -157,18 +159,29 @@ class WholeGraph(Execution):
         read = {name for layer in model.layers for name in layer.plan.relations}
         used = [name for name in host_graphs if name in read]
         views = {name: _views(problem, spec.implementations[name], leaves_out) for name in host_graphs}
-        placed = {name: host_graphs[name].place(views[name]) for name in used}
+        plans = [layer.plan for layer in model.layers]
+        packing, why_packed = choose_packing(problem, plans, host_graphs, self.spec.sparse_implementation)
+        packed: tuple[PackedGraphs | None, ...] = ()
+        if packing is not None:
+            sparse_types = sparse_matrices(problem, features)
+            packed = place_whole(packing, plans, host_graphs, graph.num_nodes, sparse_types)
+        placed = {name: host_graphs[name].place(views[name]) for name in ([] if packing else used)}
+        self._edges = {name: host_graphs[name].num_edges for name in used}
         edge_features = {name: each for name, each in edge_features.items() if name in used}
-        self.inputs = GraphInputs(features, placed, {}, jax.device_put(stacks), jax.device_put(edge_features))
+        self.inputs = GraphInputs(
+            features, placed, {}, jax.device_put(stacks), jax.device_put(edge_features), packed=packed
+        )
         field, self.rows_computed = _choose_rows(problem, host_graphs, model)
         excluded = _target_edges(problem, stacks, orders) if leaves_out else {}
         self.resident = Resident(
-            self.inputs if field is None else _place_field(problem, field, host_graphs, views),
+            self.inputs if field is None else _place_field(problem, field, host_graphs, views, packing),
             jax.device_put({name: each for name, each in excluded.items() if name in {*used, *stacks}}),
             jax.device_put(task.resident()),
         )
         self.choices = tuple(
-            choice for choice in choices if choice.op == "sparse_matmul" or choice.subject in {*used, *stacks}
+            choice if packing is None or choice.op == "sparse_matmul" else packing.choice(choice, why_packed)
+            for choice in choices
+            if choice.op == "sparse_matmul" or choice.subject in {*used, *stacks}
         )
         self._splits = jax.device_put(dict(task.splits)) if task.by_example else {}
 
@@ -189,7 +202,7 @@ class WholeGraph(Execution):
         return {"rows": self.rows_computed[0], "rows_reason": self.rows_computed[1]}
 
     def semantic_edges(self) -> Mapping[str, int]:
-        return {name: each.num_edges for name, each in self.inputs.graphs.items()}
+        return self._edges
 
     @property
     def num_buckets(self) -> int:
@@ -387,25 +400,33 @@ def _place_field(
     field: ReceptiveField,
     host_graphs: Mapping[str, SemanticGraph],
     views: Mapping[str, Sequence[str]],
+    packing: Packing | None,
 ) -> FieldInputs:
     """The field's features and edges on the device."""
     graph = problem.graph
     features: dict[str, jax.Array | SparseFeatures] = {}
-    row_of = {}
+    row_of, sparse_types = {}, {}
     for node_type, count in field.counts[-1].items():
         ids = field.ids[node_type][:count]
         if node_type in graph.features:
-            features[node_type] = place_features(problem, node_type, graph.features[node_type][ids], ids)[0]
+            own = graph.features[node_type][ids]
+            features[node_type] = place_features(problem, node_type, own, ids)[0]
+            if isinstance(features[node_type], SparseFeatures):
+                sparse_types[node_type] = own
         else:
             row_of[node_type] = np.full(graph.num_nodes[node_type], -1, np.int32)
             row_of[node_type][ids] = np.arange(count, dtype=np.int32)
-    graphs = [field.graphs(hop, host_graphs) for hop in range(len(field.layers))]
+    if packing is None:
+        graphs = [field.graphs(hop, host_graphs) for hop in range(len(field.layers))]
+    else:
+        graphs = [{}] * len(field.layers)
     return FieldInputs(
         features=features,
         graphs=tuple({name: each.place(views[name]) for name, each in by_name.items()} for by_name in graphs),
         ids=jax.device_put(dict(field.ids)),
         row_of=jax.device_put(row_of),
         counts=tuple(FrozenCounts.of(counts) for counts in field.counts),
+        packed=() if packing is None else place_field(packing, field, host_graphs, sparse_types),
     )
 
 
