@@ -49,6 +49,10 @@ class RowGroups:
         return int(self.rows.shape[0])
 
     @property
+    def num_tiles(self) -> int:
+        return int(self.matrix_of_tile.shape[0])
+
+    @property
     def num_matrices(self) -> int:
         return self.into_matrices.num_targets
 

@@ -81,8 +81,10 @@ class PackedStages:
         for node_type, groups in side.groups.items():
             of_tiles = matrix_of_tiles(vectors[node_type], groups, implementation=self.packed.summing)
             _, heads, width = of_tiles.shape
-            tiles = z[node_type].reshape(-1, TILE, heads, width)
-            found[node_type] = (tiles * of_tiles[:, None].astype(self.dtype)).sum(axis=3).reshape(-1, heads)
+            tiles = z[node_type].reshape(groups.num_tiles, TILE, heads, width)
+            found[node_type] = (
+                (tiles * of_tiles[:, None].astype(self.dtype)).sum(axis=3).reshape(groups.num_slots, heads)
+            )
         return found
 
     def attend(
@@ -148,7 +150,7 @@ class PackedStages:
     def sums_by_graph(self, groups: RowGroups, values: jax.Array) -> jax.Array:
         """The sum over each graph's slots, `[graphs, width]` of `[slots, width]`; filling slots do not count."""
         counted = jnp.where(groups.used[:, None], values, 0.0)
-        by_tile = counted.reshape(-1, TILE, values.shape[1]).sum(axis=1)
+        by_tile = counted.reshape(groups.num_tiles, TILE, values.shape[1]).sum(axis=1)
         return neighbor_sum(groups.into_matrices, by_tile, implementation=self.packed.summing)
 
     def _by_type(self, rows: jax.Array) -> dict[str, jax.Array]:

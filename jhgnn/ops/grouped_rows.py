@@ -4,6 +4,7 @@ Gathers have a sum along prebuilt edges as their gradient, so that no direction 
 """
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -23,16 +24,16 @@ def grouped_rows(x: jax.Array, groups: RowGroups, *, implementation: str) -> jax
     """
     _check_rows(x.shape[0], groups)
     gathered = _gathered(implementation, x, groups.rows, groups.into_rows)
-    return gathered.reshape(-1, TILE, x.shape[1])
+    return gathered.reshape(groups.num_tiles, TILE, x.shape[1])
 
 
 def matrix_of_tiles(stack: jax.Array, groups: RowGroups, *, implementation: str) -> jax.Array:
     """The matrix, or any array, of each tile's group: `[tiles, ...]` of `[matrices, ...]`; else as `grouped_rows`."""
     if stack.shape[0] != groups.num_matrices:
         raise ValueError(f"rows are grouped for {groups.num_matrices} matrices and got {stack.shape[0]}")
-    flat = stack.reshape(stack.shape[0], -1)
+    flat = stack.reshape(stack.shape[0], math.prod(stack.shape[1:]))
     gathered = _gathered(implementation, flat, groups.matrix_of_tile, groups.into_matrices)
-    return gathered.reshape(-1, *stack.shape[1:])
+    return gathered.reshape(groups.num_tiles, *stack.shape[1:])
 
 
 def grouped_matmul(
@@ -65,7 +66,7 @@ def grouped_matmul(
     matrices = matrix_of_tiles(stack.astype(dtype), groups, implementation=implementation)
     accumulator = jnp.promote_types(dtype, jnp.float32)
     product = jnp.einsum("tbi,tio->tbo", rows, matrices, preferred_element_type=accumulator)
-    return product.astype(dtype).reshape(groups.num_slots, -1)
+    return product.astype(dtype).reshape(groups.num_slots, stack.shape[2])
 
 
 def _features(x: SparseFeatures, groups: RowGroups) -> SparseFeatures:

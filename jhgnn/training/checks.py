@@ -19,7 +19,7 @@ def check(config: Config, model: type[Model]) -> None:
         InputError: one line that says which, and what would be right.
     """
     check_names(config.kernels)
-    _check_tables(config)
+    _check_kernels(config)
     model.settled(config.model)
     _check_task(config, model)
     _check_sampling(config, model)
@@ -31,11 +31,16 @@ def check(config: Config, model: type[Model]) -> None:
     _check_parts(config, model)
 
 
-def _check_tables(config: Config) -> None:
+def _check_kernels(config: Config) -> None:
     if config.kernels.tables != "auto" and not config.sampling.batch_size:
         raise InputError(
             f"kernels.tables = {config.kernels.tables!r} is of mini-batches, which read some rows of embedding tables:"
             " set sampling.batch_size, or use 'auto'"
+        )
+    if config.kernels.relations != "auto" and config.sampling.batch_size:
+        raise InputError(
+            f"kernels.relations = {config.kernels.relations!r} is of whole graphs, and sampling.batch_size ="
+            f" {config.sampling.batch_size} asks for mini-batches: use 'auto'"
         )
 
 

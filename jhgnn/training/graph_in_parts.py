@@ -108,6 +108,8 @@ class GraphInParts(Execution):
         parts = read_parts(config, graph, self.mesh, spare_rows=1)
         assert parts is not None
         self.parts, self.metapaths, self.sgb_s = parts, metapaths, sgb_s
+        if config.kernels.relations == "packed":
+            raise InputError("kernels.relations = 'packed' does not run on a graph in parts; use 'auto'")
         for key in ("attention", "mean"):
             if getattr(config.kernels, key) not in ("auto", IMPLEMENTATION):
                 raise InputError(

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
-from jhgnn import native
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
-from tests.executions import built, configured, loss_of, whole
+from jhgnn.models import find
+from jhgnn.training.checks import check
+from tests.executions import built, configured, forward, loss_of, whole
 from tests.models.heterographs import academic, with_edge_features
 
 METAPATHS = (("written_by", "writes"), ("is_about", "covers"), ("written_by", "reviews"))
@@ -27,7 +27,7 @@ CASES = {
     "han": {"name": "han", "layers": 1, "metapaths": METAPATHS},
     "han, 2 layers": {"name": "han", "layers": 2, "metapaths": METAPATHS, "residual": True, "layer_norm": True},
 }
-FASTEST = "native" if native.available() else "segment"
+QUICK = ("rgcn, bases, residual", "rgat", "han, 2 layers")
 
 
 def sparse_graph() -> HeteroGraph:
@@ -91,7 +91,9 @@ def assert_equal(found, expected, rtol, atol):
 
 
 @pytest.mark.parametrize("rows", ["all", "needed"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_loss_and_gradients_are_those_of_relations_apart_with_dropout(case, rows):
     if rows == "needed" and case.startswith("han"):
         pytest.skip("HAN computes all rows")
@@ -100,7 +102,7 @@ def test_loss_and_gradients_are_those_of_relations_apart_with_dropout(case, rows
     assert_equal(packed, apart, 1e-5, 2e-6)
 
 
-@pytest.mark.parametrize("implementation", ["segment", "bucketed"])
+@pytest.mark.parametrize("implementation", ["segment", pytest.param("bucketed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", ["rgcn", "rgat", "han"])
 def test_float64_gradients_agree_to_rounding(case, implementation):
     config = configured(**CASES[case], feature_dropout=0.3, attention_dropout=0.4, dropout=0.3)
@@ -109,3 +111,102 @@ def test_float64_gradients_agree_to_rounding(case, implementation):
     apart, packed = losses_and_gradients(sparse_graph(), config, double=True, **kernels)
     assert apart[0].dtype == packed[0].dtype == np.float64
     assert_equal(packed, apart, 1e-12, 1e-12)
+
+
+def test_evaluation_is_that_of_relations_apart():
+    for case in ("rgcn", "rgat", "han"):
+        config = configured(**CASES[case])
+        outputs = [
+            forward(*built(sparse_graph(), set_kernels(config, relations))).logits for relations in ("apart", "packed")
+        ]
+        np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
+
+
+def test_one_hot_inputs_read_rows_of_the_weight():
+    """Sparse identities, of which each slot reads the row of its relation and node."""
+    config = configured(name="rgcn", layers=2, bases=2, dropout=0.2)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, one_hot=True))
+    apart, packed = losses_and_gradients(sparse_graph(), config)
+    assert_equal(packed, apart, 1e-5, 2e-6)
+
+
+def test_bfloat16_is_as_near_to_float32_as_relations_apart():
+    exact = losses_and_gradients(sparse_graph(), configured(**CASES["rgat"]))[0]
+    rounded = configured(**CASES["rgat"], dtype="bfloat16")
+    apart, packed = losses_and_gradients(sparse_graph(), rounded)
+    assert abs(packed[0] - exact[0]) < 2 * abs(apart[0] - exact[0]) + 1e-3
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**16), name=st.sampled_from(["rgcn", "rgat"]), rows=st.sampled_from(["all", "needed"]))
+def test_random_graphs_of_many_relations(seed, name, rows):
+    """Relations within and between types, some of one edge, some of which no edge leads to what is trained."""
+    rng = np.random.default_rng(seed)
+    counts = {"x": 30, "y": 9}
+    edges = {}
+    for number in range(int(rng.integers(2, 12))):
+        source, target = rng.choice(["x", "y"], 2)
+        size = int(rng.choice([1, 4, 40]))
+        edges[source, f"r{number}", target] = tuple(rng.integers(0, counts[each], size) for each in (source, target))
+    edges["y", "last", "x"] = (np.array([0]), np.array([1]))
+    graph = HeteroGraph.from_arrays(
+        name="many",
+        num_nodes=counts,
+        edges=edges,
+        target="x",
+        labels=rng.integers(0, 3, 30),
+        num_classes=3,
+        splits={"train": np.sort(rng.choice(30, 5, replace=False))},
+    )
+    config = configured(name=name, layers=2, attention_dropout=0.4, dropout=0.3)
+    apart, packed = losses_and_gradients(graph, set_kernels(config, "auto", rows))
+    assert_equal(packed, apart, 1e-5, 5e-6)
+
+
+def test_auto_packs_where_few_nodes_have_an_edge_of_a_relation():
+    assert not whole(academic(), configured(name="rgcn")).inputs.packed
+    rng = np.random.default_rng(0)
+    edges = {("x", f"r{number}", "x"): tuple(rng.integers(0, 200, (2, 9))) for number in range(6)}
+    graph = HeteroGraph.from_arrays(
+        name="few",
+        num_nodes={"x": 200},
+        edges=edges,
+        target="x",
+        labels=rng.integers(0, 3, 200),
+        num_classes=3,
+        splits={"train": np.arange(5)},
+    )
+    execution = whole(graph, configured(name="rgcn"))
+    assert execution.inputs.packed
+    assert not execution.inputs.graphs
+    assert "of 1,200 projected rows have an edge" in execution.choices[0].reason
+    assert execution.semantic_edges() == {f"x:r{number}:x": 9 for number in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("model", "kernels", "message"),
+    [
+        (
+            {"name": "han", "metapaths": METAPATHS, "shared_projection": True},
+            {},
+            "'han' with these settings aggregates",
+        ),
+        ({"name": "gcn"}, {}, "'gcn' with these settings aggregates"),
+        ({"name": "rgat", "edge_features": True}, {}, "edge_features are read along each relation"),
+        ({"name": "rgat"}, {"attention": "dense"}, "kernels.attention = 'dense' multiplies each graph's adjacency"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused_by_name_and_left_apart_by_auto(model, kernels, message):
+    graph, config = with_edge_features(sparse_graph()), configured(**model)
+    with pytest.raises(InputError, match=message):
+        whole(graph, set_kernels(config, "packed", **kernels))
+    assert not whole(graph, set_kernels(config, "auto", **kernels)).inputs.packed
+
+
+def test_minibatches_have_no_packed_graphs():
+    config = set_kernels(configured(name="rgcn"), "packed")
+    config = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, batch_size=8))
+    with pytest.raises(
+        InputError, match=r"kernels.relations = 'packed' is of whole graphs, and sampling.batch_size = 8"
+    ):
+        check(config, find("rgcn"))
