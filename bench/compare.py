@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import MINIBATCH_CASES, PRESETS, TIMED, Case, is_real
+from bench.comparison.cases import MINIBATCH_CASES, MOLECULE_CASES, PRESETS, TIMED, Case, is_real
 from bench.comparison.environment import create_peers, machine, missing, slug
 from bench.comparison.measure import (
     COLD_LIMIT_S,
@@ -131,10 +131,11 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
     folder.mkdir(parents=True, exist_ok=True)
     full_batch = [case for case in wanted if case not in MINIBATCH_CASES]
     sampled = [case for case in wanted if case in MINIBATCH_CASES]
+    with_accuracy = [case for case in full_batch if case not in MOLECULE_CASES]
     if not options.accuracy_only:
         if results.begin(header, fresh=options.fresh):
             say(f"resumed: {len(results.data['cells'])} of {len(wanted)} cases are done")
-        kept = 0.0 if options.quick or accuracy_done(results, full_batch, absent, options.seeds) else ACCURACY_SHARE
+        kept = 0.0 if options.quick or accuracy_done(results, with_accuracy, absent, options.seeds) else ACCURACY_SHARE
         # Default variants of every case first, so that a slow machine still gets every row; then mini-batches, whose
         # share goes to the rest where it is left; then every variant of each peer, and cold starts.
         measure_cases(full_batch, results, folder, clock, threads, absent, quick=True, plain=options.plain)
@@ -145,7 +146,7 @@ def measure(results: Results, wanted: list[Case], options: argparse.Namespace, d
             timing = Clock(max(1.0, clock.left_s - kept * budget_s))
             measure_cases(full_batch, results, folder, timing, threads, absent, quick=False)
     if not options.quick:
-        fill_accuracy(results, full_batch, absent, options.seeds, folder, clock, threads)
+        fill_accuracy(results, with_accuracy, absent, options.seeds, folder, clock, threads)
     if not options.accuracy_only:
         cells = results.data["cells"]
         unfinished = results.provisional or any(lacks_cold(*each) for case in cells.values() for each in case.items())

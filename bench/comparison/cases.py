@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from bench.comparison.graph_folder import PlainGraph, write_graph
+from bench.comparison.molecules import molecules
 from bench.record import DATA_ROOT, ROOT
 from jhgnn import models
 from jhgnn.config import Config
@@ -44,7 +45,12 @@ class Case:
 
 
 CASES = tuple(Case(model, dataset) for dataset in DATASETS for model in MODELS)
-TIMED = tuple(Case(model, dataset) for dataset in ("acm", "dblp", "imdb", "aifb") for model in MODELS)
+MOLECULE_CASES = (Case("rgcn", "molecules"), Case("rgat", "molecules"))
+"""On the generated graph of MUTAG's size and relations, with AIFB's recipes; beside the twelve, in no mean."""
+FEATURELESS = ("aifb", "molecules")
+TIMED = tuple(Case(model, dataset) for dataset in ("acm", "dblp", "imdb", "aifb") for model in MODELS) + (
+    MOLECULE_CASES
+)
 """In the order of timing: what people look for comes first, and AIFB is the first to go without time."""
 MINIBATCH_CASES = tuple(Case(model, "mag") for model in MODELS)
 """Neighbour-sampled training on the synthetic graph of ogbn-mag's size, by the recipes of `configs/`."""
@@ -52,12 +58,15 @@ MINIBATCH_CASES = tuple(Case(model, "mag") for model in MODELS)
 
 def recipe(case: Case) -> Config:
     """The repository's own recipe."""
+    if case in MOLECULE_CASES:
+        aifb = recipe(Case(case.model, "aifb"))
+        return dataclasses.replace(aifb, model=dataclasses.replace(aifb.model, bases=0))
     return load_recipe(ROOT / "configs" / f"{case.model}_{case.dataset}.toml")
 
 
 def is_real(dataset: str) -> bool:
-    """Whether the data set's files are here; else its synthetic graph stands in, if there is one."""
-    return dataset in DATASETS and (DATA_ROOT / DATASETS[dataset][1]).is_dir()
+    """Whether its files are here or it is made for this comparison; else its synthetic graph stands in, if any."""
+    return dataset == "molecules" or (dataset in DATASETS and (DATA_ROOT / DATASETS[dataset][1]).is_dir())
 
 
 def read_dataset(dataset: str) -> HeteroGraph:
@@ -66,6 +75,8 @@ def read_dataset(dataset: str) -> HeteroGraph:
     Raises:
         InputError: the files are not here, and no synthetic graph stands in for them.
     """
+    if dataset == "molecules":
+        return molecules()
     if is_real(dataset):
         layout, folder = DATASETS[dataset]
         return load(layout, DATA_ROOT / folder, progress=False)

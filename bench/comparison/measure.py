@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.comparison.cases import (
+    FEATURELESS,
     MINIBATCH_CASES,
     TARGET_F1,
     Case,
@@ -58,6 +59,8 @@ QUICKER_VARIANTS = {
     # 90 relations over one node type: a third to two thirds
     ("dgl", "rgcn", "aifb"): "RelGraphConv",
     ("pyg", "rgcn", "aifb"): "RGCNConv",
+    ("dgl", "rgcn", "molecules"): "RelGraphConv",
+    ("pyg", "rgcn", "molecules"): "RGCNConv",
     # 4,231 words a paper: a third to a half
     ("dgl", "rgcn", "dblp"): "HeteroGraphConv(GraphConv), sparse features",
     ("pyg", "rgcn", "dblp"): "HeteroConv(Linear + SimpleConv), sparse adjacency, sparse features",
@@ -398,7 +401,7 @@ def chosen_columns(
     probed uses its default one.
     """
     columns = {"jhgnn": ("jhgnn", "auto")}
-    if case.dataset != "aifb":  # which has no features
+    if case.dataset not in FEATURELESS:
         columns["jhgnn-dense"] = ("jhgnn", "dense features")
     if takes_fields(models.find(case.model)):  # others compute all rows anyway
         columns["jhgnn-all-rows"] = ("jhgnn", "all rows")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS
+from bench.comparison.cases import CASES, MINIBATCH_CASES, MODELS, MOLECULE_CASES
 from bench.comparison.goals import Cells, better_peer, goals
 from bench.comparison.lines import user_lines
 from bench.comparison.measure import PEERS
@@ -48,7 +48,7 @@ def sections(data: Mapping[str, Any], source: str, plain: Mapping[str, Any], pla
         return [plain_section(plain, plain_source)]
     cells, minibatches = (
         {case.name: data["cells"][case.name] for case in kind if case.name in data["cells"]}
-        for kind in (CASES, MINIBATCH_CASES)
+        for kind in ((*CASES, *MOLECULE_CASES), MINIBATCH_CASES)
     )
     described = data["machine"]
     commit = f"commit {data['commit']}"
@@ -180,9 +180,10 @@ def _compared(cells: Cells, picked: Callable[[Mapping[str, Cell]], dict[str, Cel
         if ratio is not None:
             ratios[case] = ratio
         rows.append([case, *map(_epoch, found.values()), "-" if ratio is None else f"{ratio:.1f}"])
-    means = {"geometric mean": list(ratios.values())}
-    if any(case.endswith("-aifb") for case in ratios):
-        means["without AIFB"] = [ratio for case, ratio in ratios.items() if not case.endswith("-aifb")]
+    of_mean = {case.name: ratios[case.name] for case in CASES if case.name in ratios}
+    means = {"geometric mean": list(of_mean.values())}
+    if any(case.endswith("-aifb") for case in of_mean):
+        means["without AIFB"] = [ratio for case, ratio in of_mean.items() if not case.endswith("-aifb")]
     rows += [[name, "", "", "", f"{statistics.geometric_mean(each):.1f}"] for name, each in means.items() if each]
     return _markdown(["case", *COLUMNS.values(), "better peer / jhgnn"], rows) if rows else ""
 
@@ -284,7 +285,7 @@ def draw_plot(data: Mapping[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    cases = [case.name for case in CASES if case.name in data["cells"]]
+    cases = [case.name for case in (*CASES, *MOLECULE_CASES) if case.name in data["cells"]]
     if not cases:
         return
     figure, axis = plt.subplots(figsize=(10, 3.8), layout="constrained")

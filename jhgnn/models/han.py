@@ -139,7 +139,7 @@ class HANLayer(Layer):
             stack = self.projection.stack(names)
             z = stages.project(packed.senders, rows, {self.target: stack})
             logit_src = stages.sender_logits(self.attention, {self.target: stack}, rows, z)
-            received = narrow(stack, rows_at(self.attention.a_dst_rhd[...], places))
+            received = narrow(stack, self.attention.vectors(self.attention.a_dst_rhd, names))
             logit_dst = stages.project(packed.receivers, rows, {self.target: received})
         with stage("NA", self.layer, PACKED):
             attended = stages.attend(z, logit_src, logit_dst, self.attention, layer=self.layer, step_seed=step_seed)

@@ -26,7 +26,7 @@ from jhgnn.nn.packed import PackedStages, narrow
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
 from jhgnn.nn.relational import SELF, RelationalModel
 from jhgnn.nn.stage import stage
-from jhgnn.ops.indexed_rows import indexed_rows, rows_at
+from jhgnn.ops.indexed_rows import indexed_rows
 
 
 class RGATLayer(SumOverRelations):
@@ -237,7 +237,7 @@ class RGATLayer(SumOverRelations):
             (self.target_projections, [name for name in names if name not in known]),
         ):
             if own:
-                vectors = rows_at(self.attention.a_dst_rhd[...], [self.attention.names.index(name) for name in own])
+                vectors = self.attention.vectors(self.attention.a_dst_rhd, own)
                 parts.append(narrow(projections[node_type].stack(own), vectors))
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 

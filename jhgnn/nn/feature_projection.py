@@ -72,7 +72,8 @@ class FeatureProjection(nnx.Module):
     def stack(self, names: Sequence[str] | None = None) -> jax.Array:
         """The matrices of these outputs, `[outputs, in_width, out_width]`; None: of all."""
         names = self.names if names is None else names
-        places = [self.names.index(name) for name in names]
+        place_of = {name: place for place, name in enumerate(self.names)}
+        places = [place_of[name] for name in names]
         if self.bases:
             return jnp.einsum("rb,bio->rio", rows_at(self.c_rb[...], places), self.v_bio[...])
         if self.blocks:

@@ -1,6 +1,6 @@
 """Neighbor aggregation (NA): what each relation or metapath sends to its receivers, by mean or by attention."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -93,6 +93,11 @@ class AttentionAggregation(nnx.Module):
         self.a_src_rhd = nnx.Param(init(rngs.params(), (len(names), heads, head_width)))
         self.a_dst_rhd = nnx.Param(init(rngs.params(), (len(names), heads, head_width)))
 
+    def vectors(self, attention: nnx.Param, names: Iterable[str]) -> jax.Array:
+        """The attention vectors of these graphs, `[names, H, D]`, of one of the two parameters."""
+        place_of = {name: place for place, name in enumerate(self.names)}
+        return rows_at(attention[...], [place_of[name] for name in names])
+
     def logit_columns(self, stack: jax.Array, sent: Mapping[str, int], received: Mapping[str, int]) -> Columns:
         """What maps rows to their logits, `NAME/src` as senders and `NAME/dst` as receivers.
 
@@ -101,7 +106,7 @@ class AttentionAggregation(nnx.Module):
             sent, received: the place in the stack of a semantic graph's matrix.
         """
         vectors = [
-            rows_at(attention[...], [self.names.index(name) for name in places])
+            self.vectors(attention, places)
             for attention, places in ((self.a_src_rhd, sent), (self.a_dst_rhd, received))
             if places
         ]

@@ -15,7 +15,6 @@ from jhgnn.nn.feature_projection import Rows
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation
 from jhgnn.nn.stage import border
 from jhgnn.ops.grouped_rows import grouped_matmul, matrix_of_tiles
-from jhgnn.ops.indexed_rows import rows_at
 from jhgnn.ops.neighbor_attention import neighbor_attention
 from jhgnn.ops.neighbor_sum import neighbor_sum
 from jhgnn.random.counter_hash import GOLDEN, mix
@@ -71,10 +70,7 @@ class PackedStages:
         From projected rows, but for dtypes below float32, in which those are rounded.
         """
         side = self.packed.senders
-        vectors = {
-            each: rows_at(attention.a_src_rhd[...], [attention.names.index(name) for name in names])
-            for each, names in side.names
-        }
+        vectors = {each: attention.vectors(attention.a_src_rhd, names) for each, names in side.names}
         if jnp.dtype(self.dtype).itemsize < 4:
             return self.project(side, rows, {each: narrow(stacks[each], vectors[each]) for each in vectors})
         found = {}

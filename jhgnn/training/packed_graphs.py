@@ -19,6 +19,10 @@ PACKED_BELOW = 0.5
 """Share of the rows that graphs one by one project, below which `auto` packs: a row costs about twice as much in a
 product of tiles as in one wide product (docs/experiments.md)."""
 
+MANY = 16
+"""Graphs of a layer from which `auto` packs in any case: apart, instructions and seconds of compilation grow with them
+(docs/performance.md)."""
+
 VIEWS = ("coo", "buckets")
 """What packed graphs can have: an adjacency matrix of slots would be far larger than those of the graphs."""
 
@@ -88,7 +92,7 @@ def choose_packing(
     why = "named by kernels.relations"
     if named == "auto":
         share, why = _share(plans, graphs)
-        if share >= PACKED_BELOW:
+        if share >= PACKED_BELOW and max((len(plan.relations) for plan in plans), default=0) < MANY:
             return None, why
     if not problem.model.attends():
         return Packing(False, "", summing(problem), sparse), why

@@ -40,10 +40,17 @@ def divided(config: Config, **distributed: Any) -> Config:
     return dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, devices=2, **distributed))
 
 
+def packed(config: Config) -> Config:
+    return dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, relations="packed"))
+
+
 CASES: Mapping[str, tuple[Callable[[], Any], Callable[[], Config]]] = {
     "han": (academic, lambda: configured(name="han", metapaths=("PAP", "PSP"), **DROPS)),
     "rgcn": (academic, lambda: configured(name="rgcn", layers=2)),
     "rgat": (academic, lambda: configured(name="rgat", layers=2, **DROPS)),
+    "han, packed": (academic, lambda: packed(configured(name="han", metapaths=("PAP", "PSP"), **DROPS))),
+    "rgcn, packed": (academic, lambda: packed(configured(name="rgcn", layers=2, bases=2))),
+    "rgat, packed": (academic, lambda: packed(configured(name="rgat", layers=2, **DROPS))),
     "links by bases": (knowledge_graph, lambda: knowledge(task=LEFT_OUT)),
     "links, rgat": (liked, lambda: links("rgat")),
     "links, rgcn": (liked, lambda: links("rgcn", task=LEFT_OUT)),
@@ -58,7 +65,7 @@ CASES: Mapping[str, tuple[Callable[[], Any], Callable[[], Config]]] = {
 }
 
 
-IN_DEFAULT_SUITE = ("rgat", "links by bases", "links by bases, sampled")
+IN_DEFAULT_SUITE = ("rgat", "rgat, packed", "links by bases", "links by bases, sampled")
 
 
 @pytest.mark.parametrize(
