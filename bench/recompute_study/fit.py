@@ -1,14 +1,14 @@
-"""Rates of the time model from measured steps, and how well they choose for a case that they were not fitted to."""
+"""The rate of the time model from measured steps, and how well its order of programs chooses."""
 
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from bench.recompute_study.budgets import Row, alike, choices, measured, median_s
-from jhgnn.planning.time_model import KINDS, SECONDS
+from jhgnn.planning.time_model import OPERATIONS, SECONDS
 
 Result = Mapping[str, Any]
 
@@ -19,21 +19,15 @@ def cpu_rows(result: Result) -> list[Row]:
 
 
 def rates_of(results: Sequence[Result]) -> dict[str, float]:
-    """Seconds of one of each kind of work: non-negative least squares of relative errors, every case weighing alike."""
-    rows, times, weights = [], [], []
+    """Seconds of one float operation, of whatever kind: the median of the cases' medians; nothing without cases."""
+    medians = []
     for result in results:
         programs = {row["program"]: row for row in measured(cpu_rows(result))}
-        for row in programs.values():
-            amounts = row["work"] | {"temp_bytes": row["temp_bytes"]}
-            rows.append([amounts[kind] for kind in KINDS])
-            times.append(median_s(row))
-            weights.append(len(programs) ** -0.5)
-    if not rows:
-        return {}
-    matrix, seconds, weight = np.array(rows), np.array(times), np.array(weights)
-    scale = np.maximum(matrix.max(axis=0), 1.0)  # so that kinds of unlike size weigh alike
-    found = nnls(matrix / seconds[:, None] / scale * weight[:, None], weight)[0] / scale
-    return {kind: float(f"{rate:.3g}") for kind, rate in zip(KINDS, found, strict=True) if rate > 0}
+        operations = [(row, sum(row["work"][kind] for kind in OPERATIONS)) for row in programs.values()]
+        seconds = [median_s(row) / count for row, count in operations if count]
+        if seconds:
+            medians.append(statistics.median(seconds))
+    return dict.fromkeys(OPERATIONS, float(f"{statistics.median(medians):.3g}")) if medians else {}
 
 
 def predicted_with(rates: Mapping[str, float], row: Row) -> float:
@@ -75,13 +69,10 @@ def ratio_error(results: Sequence[Result], rates: Mapping[str, float]) -> float 
     return float(np.expm1(np.quantile(missed, 0.9))) if missed else None
 
 
-def left_out(results: Sequence[Result]) -> dict[str, list[Row]]:
-    """Case -> its budgets, chosen for with rates that were fitted to all other cases; none while there is one case."""
-    found = {}
-    timed = [result for result in results if measured(cpu_rows(result))]
-    if len(timed) < 2:
-        return {}
-    for result in timed:
-        rates = rates_of([each for each in timed if each is not result])
-        found[result["case"]] = choices(cpu_rows(result), lambda row, rates=rates: predicted_with(rates, row))  # type: ignore[misc]
-    return found
+def searched(results: Sequence[Result]) -> dict[str, list[Row]]:
+    """Case -> its budgets, and what a search chooses for them; the order of programs depends on no measurement."""
+    return {
+        result["case"]: choices(cpu_rows(result), lambda row: predicted_with(SECONDS["cpu"], row))
+        for result in results
+        if measured(cpu_rows(result))
+    }

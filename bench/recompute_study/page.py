@@ -16,7 +16,7 @@ from bench.recompute_study.budgets import (
     out_of_order,
 )
 from bench.recompute_study.cases import MAG_SCALE, all_cases
-from bench.recompute_study.fit import Result, cpu_rows, left_out
+from bench.recompute_study.fit import Result, cpu_rows, searched
 from bench.recompute_study.gpus import FORMULA, STUDIED
 from bench.recompute_study.plots import FUSED, NODES, PARETO
 from bench.recompute_study.rounds import NOISE, noise
@@ -271,16 +271,16 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _search(results: Sequence[Result]) -> Iterator[str]:
-    found = left_out(results)
+    found = searched(results)
     if not found:
-        yield "Nothing can be said before two cases are measured."
+        yield "Nothing can be said before a case is measured."
         return
     checks = [(case, row) for case, rows in found.items() for row in rows]
     within = [row for _, row in checks if row["regret"] <= SLACK]
     by_noise = [row for _, row in checks if SLACK < row["regret"] <= SLACK + row["noise"]]
     yield (
-        "Every case is left out once: the rates of the time model are fitted to the other cases, and choose for this"
-        " one at each budget at which one more program fits. Of"
+        "A search takes the program with the fewest float operations of those that fit. At each budget at which one"
+        " more program fits, that is compared with the fastest; nothing was fitted to any case. Of"
         f" {len(checks)} choices, {len(within)} ({len(within) / len(checks):.1%}) are the fastest or within"
         f" {SLACK:.0%} of it, and {len(by_noise)} more within the noise beyond that. The others, and those:\n"
     )

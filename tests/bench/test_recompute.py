@@ -14,13 +14,13 @@ from bench.gpu.devices import GPUS
 from bench.recompute_study import answers, gpus
 from bench.recompute_study.budgets import choices, frontier, median_s, out_of_order
 from bench.recompute_study.cases import StudyCase, all_cases
-from bench.recompute_study.fit import left_out, predicted_with, rates_of, ratio_error
+from bench.recompute_study.fit import predicted_with, rates_of, ratio_error, searched
 from bench.recompute_study.page import document
 from bench.recompute_study.rounds import FEWEST, LONG_S, NOISE, noise, take_rounds
 from bench.record import ROOT
 from jhgnn.config import Config
 from jhgnn.config.recipe import override, to_toml
-from jhgnn.planning.time_model import KINDS, RATIO_ERRORS, SECONDS
+from jhgnn.planning.time_model import KINDS, OPERATIONS, RATIO_ERRORS, SECONDS
 
 PLOTS = ("recompute_pareto.png", "recompute_fused.png", "recompute_nodes.png")
 
@@ -102,24 +102,29 @@ def planted(case: str, works: list[dict]) -> dict:
     for number, given_work in enumerate(works):
         work = dict.fromkeys(KINDS, 0.0) | given_work
         temp_bytes = work.pop("temp_bytes")
-        seconds = 2e-9 * work["flops"] + 5e-10 * temp_bytes
+        seconds = 2e-9 * (work["flops"] + work["dot_flops"])
         rows.append(row("none", number, seconds, program=f"{case}{number}", work=work, temp_bytes=temp_bytes))
     return {"case": case, "parts": {"cpu": {"rows": rows}}}
 
 
-def test_rates_are_found_again_and_a_case_is_left_out_of_its_own():
-    one = planted("one", [{"flops": 1e6, "temp_bytes": 3e7}, {"flops": 5e6, "temp_bytes": 1e6}])
+def test_the_rate_is_found_again():
+    one = planted("one", [{"flops": 1e6, "temp_bytes": 3e7}, {"flops": 3e6, "dot_flops": 2e6, "temp_bytes": 1e6}])
     two = planted("two", [{"flops": 2e6, "temp_bytes": 1e5}, {"flops": 1e5, "temp_bytes": 1e7}])
     rates = rates_of([one, two])
-    assert rates == pytest.approx({"flops": 2e-9, "temp_bytes": 5e-10}, rel=1e-2)
+    assert rates == pytest.approx(dict.fromkeys(OPERATIONS, 2e-9), rel=1e-2)
     for each in one["parts"]["cpu"]["rows"]:
         assert predicted_with(rates, each) == pytest.approx(median_s(each), rel=1e-2)
-    for each in two["parts"]["cpu"]["rows"]:
-        each["steps_s"] = each["steps_s"][::-1]
-    slow = json.loads(json.dumps(two))
-    slow["parts"]["cpu"]["rows"][0]["steps_s"] = [1e3] * 6
-    assert left_out([one, two])["two"][1]["chosen"] == left_out([one, slow])["two"][1]["chosen"]
-    assert left_out([one]) == {}
+    assert rates_of([]) == {}
+
+
+def test_a_search_takes_the_fewest_operations_of_what_fits():
+    one = planted("one", [{"flops": 5e6}, {"flops": 3e6, "dot_flops": 1e6}, {"flops": 9e6}])
+    for number, each in enumerate(one["parts"]["cpu"]["rows"]):
+        each["remat"] = f"way {number}"
+    found = searched([one, {"case": "other", "parts": {}}])
+    assert list(found) == ["one"]
+    assert [each["chosen"] for each in found["one"]] == ["way 0", "way 1", "way 1"]
+    assert [each["regret"] for each in found["one"]] == [0, 0, 0]
 
 
 def test_what_a_budget_search_says_of_its_rates_is_what_was_measured():
