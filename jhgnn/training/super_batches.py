@@ -106,7 +106,7 @@ class SuperBatches:
 
     def begin(self, batches: EpochBatches) -> None:
         """The batches that come, from any one on; rows kept before are forgotten, but for those of `restore`."""
-        self._batches = batches
+        self._batches, self._order = batches, (-1, np.zeros(0, np.int64))  # another seed has another order
         if not self._restored:
             self.restore(None)
         self._restored = False

@@ -343,3 +343,18 @@ def test_the_helper_makes_the_rows_that_a_step_would_have(programs):
             np.asarray(local(kept.rows))[found], np.asarray(wanted[name].rows)[found], rtol=1e-5, atol=1e-6
         )
     assert made > 10
+
+
+def test_another_seed_of_the_same_programs_has_rows_for_its_own_batches():
+    """Several seeds train by one set of programs; each has an order of its own, and meets other hot vertices."""
+    graph = academic(papers=900, authors=700, subjects=90)
+    graph = dataclasses.replace(graph, splits={"train": np.arange(600), "val": np.arange(600, 700)})
+    programs = compiled_update(sampled(graph, stale_recipe(sampling={"batch_size": 4, "fan_out": "2,2"})))
+    seed = programs.execution.config.run.seed
+    updates(programs, 2)
+    state = programs.initial_state(seed + 1)
+    for batch, _ in zip(programs.feed(seed + 1).iterate(Cursor()), range(4), strict=False):
+        programs.super_batches.kept(state, batch)
+        assert programs.super_batches.too_old(state, batch.arguments[0]) == ""
+        state, report = programs.update(state, batch)
+        assert bool(local(report.finite))
