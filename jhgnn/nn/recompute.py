@@ -8,6 +8,7 @@ layer neighbor attention recomputes by itself, one semantic graph at a time (`re
 
 import contextlib
 import contextvars
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from jhgnn.ops.implementation import Recompute
 from jhgnn.runtime.platform import target_platform
 
 Result = TypeVar("Result")
+_LEVEL = "xla_backend_optimization_level"
 _remat = contextvars.ContextVar("jhgnn_remat", default="none")
 
 
@@ -39,13 +41,18 @@ def compile_with_barriers(lowered: jax.stages.Lowered, *, to_run: bool = True) -
     eliminates common subexpressions; it then finds the two equal and keeps the first (R-GAT on a 20th of MAG with
     `full`: 597 MB of temporaries instead of 276 MB). The pass that removes them is left out; barriers cost nothing.
 
-    A program that is only looked at is not optimized by LLVM, which comes after XLA has assigned buffers. Its bytes are
-    the same, and it compiles in 0.6 of the time (R-GAT on ACM).
+    LLVM optimizes at its first level, if `XLA_FLAGS` names none: steps of 13 recipes took as long as at XLA's default,
+    the third, with the same losses, and compiled in 0.8 to 1 of the time (docs/experiments.md). A program that is only
+    looked at is not optimized by LLVM, which comes after XLA has assigned buffers; its bytes are the same.
     """
     if target_platform() != "cpu":
         return lowered.compile()
     options: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
-    return lowered.compile(options if to_run else options | {"xla_backend_optimization_level": 0})
+    if not to_run:
+        options[_LEVEL] = 0
+    elif _LEVEL not in os.environ.get("XLA_FLAGS", ""):  # which would not count beside an option
+        options[_LEVEL] = 1
+    return lowered.compile(options)
 
 
 def layer(function: Callable[[], Result]) -> Result:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from jhgnn.config import TrainingConfig
+from jhgnn.training.joined_leaves import JoinedLeaves
 
 
 def make_schedule(config: TrainingConfig, steps_per_epoch: int = 1) -> optax.Schedule:
@@ -65,6 +66,25 @@ def apply_gradients(
     """
     updates, opt_state = optimizer.update(gradients, opt_state, params, valid=valid)
     return _select(valid, optax.apply_updates(params, updates), params), opt_state
+
+
+def apply_joined(
+    optimizer: optax.GradientTransformationExtraArgs,
+    leaves: JoinedLeaves,
+    gradients: Any,
+    opt_state: Any,
+    params: Any,
+    valid: jax.Array,
+) -> tuple[Any, Any]:
+    """`apply_gradients` with small parameters updated as one vector; `gradients` come joined, all else as it is."""
+    state, joined = leaves.join_within(opt_state), leaves.join(params)
+    joined, state = apply_gradients(optimizer, gradients, state, joined, valid)
+    return leaves.split(joined), leaves.split_within(state)
+
+
+def joined_leaves(config: TrainingConfig, params: Any) -> JoinedLeaves:
+    """Which parameters are updated as one vector: none by LAMB, which scales each array by a norm of its own."""
+    return JoinedLeaves.of({} if config.optimizer == "lamb" else params)
 
 
 def _scale_by_adam(eps: float = 1e-8) -> optax.GradientTransformationExtraArgs:

@@ -33,7 +33,7 @@ from jhgnn.training.micro_batches import (
     sums_of_parts,
     sums_with_common_fusion,
 )
-from jhgnn.training.optimizer import apply_gradients, clipped, make_optimizer
+from jhgnn.training.optimizer import apply_joined, clipped, joined_leaves, make_optimizer
 from jhgnn.training.ring import sums_of_ring
 from jhgnn.training.state import Params, TrainState, dropout_seed
 
@@ -163,12 +163,12 @@ class UpdateProgram:
         if not self.num_devices:
             return self._alone(state, resident, batch, votes)
         sizes = {name: table.shape[0] for name, table in tables_of(state.params).items()}
-        own, rows = self._sums(state, resident, batch)
+        sums, rows = self._sums(state, resident, batch)
         with stage("SYNC"):
             # One vector, so that the devices meet once: gradients of all dense weights, the loss, counts and votes; of
             # tables that are cut the squares, so that all devices know the norm. It waits for those gradients.
             squares = [jnp.vdot(each.gradients, each.gradients) for each in rows.values()] if self.reader.cut else []
-            vector, unravel = ravel_pytree((own, votes, squares))
+            vector, unravel = ravel_pytree((sums, votes, squares))
             (summed, loss, count, overflows), votes, squares = unravel(jax.lax.psum(vector, self.axes))
             if not self.reader.cut:  # else their owners have summed them
                 rows = self._merged(rows, sizes, after=count)
@@ -185,8 +185,10 @@ class UpdateProgram:
             gradients = clipped(gradients, norm, self.training.gradient_clip)
             tables = DeviceTables.of(state.params, state.opt_state, optimizer, valid, self.table_rows)
             dense, of_rows = with_tables(gradients, {}), tables_of(gradients)
-            params, opt_state = apply_gradients(
-                optimizer, dense, without_tables(state.opt_state), with_tables(state.params, {}), valid
+            own = with_tables(state.params, {})
+            leaves = joined_leaves(self.training, own)
+            params, opt_state = apply_joined(
+                optimizer, leaves, leaves.join(dense), without_tables(state.opt_state), own, valid
             )
             for name, each in rows.items():
                 tables = tables.apply(name, each.ids, of_rows[name])
@@ -208,11 +210,13 @@ class UpdateProgram:
         gradient = jax.value_and_grad(self.mean_loss, has_aux=True)
         (loss, count), gradients = gradient(state.params, state, resident, batch)
         with stage("PU"):
+            leaves = joined_leaves(self.training, state.params)
+            gradients = leaves.join(gradients)
             norm = optax.tree.norm(gradients)
             finite = jnp.isfinite(loss) & jnp.isfinite(norm)
             optimizer = make_optimizer(self.training, self.steps_per_epoch)
             gradients = clipped(gradients, norm, self.training.gradient_clip)
-            params, opt_state = apply_gradients(optimizer, gradients, state.opt_state, state.params, finite)
+            params, opt_state = apply_joined(optimizer, leaves, gradients, state.opt_state, state.params, finite)
         report = UpdateReport(loss, jnp.asarray(count, jnp.float32), finite, jnp.zeros((), bool), norm, votes)
         return TrainState(state.step + 1, state.seed, params, opt_state), report
 
