@@ -42,10 +42,12 @@ class OnBlocks(Relational):
     """The full-batch layers on blocks: a type's first rows are those of the block's targets; features are by ids."""
 
     def targets_of(self, index: int, graph: dgl.DGLGraph, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
-        return {t: x[: graph.num_dst_nodes(t)] for t, x in rows.items() if t in graph.dsttypes}
+        """Of the types that the layer makes; a block has relations into others, which `HeteroGraphConv` then skips."""
+        return {t: rows[t][: graph.num_dst_nodes(t)] for t in self.own[index].linear}
 
     def aggregate(self, conv: nn.Module, graph: dgl.DGLGraph, rows: dict[str, Tensor]) -> Mapping[str, Tensor]:
-        return conv(graph, (rows, self.targets_of(0, graph, rows)))
+        index = next(place for place, other in enumerate(self.convs) if other is conv)
+        return conv(graph, (rows, self.targets_of(index, graph, rows)))
 
 
 class SampledRGCN(OnBlocks, RGCN):
