@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -15,6 +15,10 @@ RESIDENT_BYTES = 6 * 2**20
 HANDLES = THREADS = 8
 """Most that may be gained from the first third to the last one, or between any two looks."""
 
+POOL = "ts_pool_worker"
+"""Threads of TensorStore's pool, which writes checkpoints. It starts one when all others are busy, up to its limit, so
+that on a loaded machine a long run has some more of them than a short one."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Look:
@@ -23,7 +27,7 @@ class Look:
     Attributes:
         step: after which.
         resident_bytes: of the process, once Python has collected its garbage.
-        handles, threads: open files, sockets and pipes; threads.
+        handles, threads: open files, sockets and pipes; threads beside those of `POOL`.
         disk_bytes: of the run folder, without `PER_EVALUATION`.
         lines_bytes: of `PER_EVALUATION`.
         checkpoints: folders of them, whole or not.
@@ -38,12 +42,21 @@ class Look:
     checkpoints: int
 
 
+def thread_names() -> Iterator[str]:
+    """Name of each thread of this process; XLA's, TensorStore's and LLVM's set their own, Python's have the program's."""
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            yield (task / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        except (FileNotFoundError, ProcessLookupError):  # it ended since it was listed
+            continue
+
+
 def look(step: int, folder: Path) -> Look:
     """Looks at this process and the run folder that it trains in."""
     gc.collect()
     with open("/proc/self/statm", encoding="ascii") as file:
         resident = int(file.read().split()[1]) * PAGE_BYTES
-    handles, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    handles, threads = len(os.listdir("/proc/self/fd")), sum(name != POOL for name in thread_names())
     disk = lines = 0
     for path in folder.rglob("*"):
         try:

@@ -1,11 +1,13 @@
 """Memory, open files, threads and disk of a run do not grow with its steps."""
 
 import dataclasses
+import threading
+from pathlib import Path
 
 import pytest
 
 import jhgnn
-from tests.faults.growth import Look, leaks, look
+from tests.faults.growth import POOL, Look, leaks, look, thread_names
 from tests.models.heterographs import academic
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
@@ -34,6 +36,25 @@ def test_a_long_run_stays_flat(settings, epochs, tmp_path):
     jhgnn.fit(academic(), **fit)
     assert not leaks(looks), looks
     assert looks[-1].checkpoints >= 1
+
+
+def test_threads_are_counted_without_the_pool_that_grows_when_it_is_busy(tmp_path):
+    started, stop = threading.Event(), threading.Event()
+
+    def work() -> None:
+        Path("/proc/thread-self/comm").write_text(POOL)
+        started.set()
+        stop.wait()
+
+    before = look(0, tmp_path).threads
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        assert started.wait(60) and POOL in thread_names()
+        assert look(1, tmp_path).threads <= before
+    finally:
+        stop.set()
+        worker.join()
 
 
 FLAT = [Look(step, 300 * 2**20, 40, 12, 50_000, 10 * step, 2) for step in range(60)]
