@@ -43,7 +43,7 @@ class Look:
 
 
 def thread_names() -> Iterator[str]:
-    """Name of each thread of this process; XLA's, TensorStore's and LLVM's set their own, Python's have the program's."""
+    """Name of each thread of this process: XLA, TensorStore and LLVM set their own, Python the program's."""
     for task in Path("/proc/self/task").iterdir():
         try:
             yield (task / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")

@@ -50,7 +50,8 @@ def test_threads_are_counted_without_the_pool_that_grows_when_it_is_busy(tmp_pat
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        assert started.wait(60) and POOL in thread_names()
+        assert started.wait(60)
+        assert POOL in thread_names()
         assert look(1, tmp_path).threads <= before
     finally:
         stop.set()
