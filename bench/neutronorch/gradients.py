@@ -114,7 +114,7 @@ def _draws(
             seeds = execution.seeds_of(ids, 0, step)
             blocks, bucket = layout.sampler.sample(seeds, 0, step, layout.buckets)
             features = {} if sampling.features_on_device[0] else execution.features_of(blocks)
-            blocks = with_edges(blocks) if sampling.compressed else blocks
+            blocks = with_edges(blocks, sampling.compressed)
             drawn = None
             if helper is not None:
                 resident = dataclasses.replace(resident, kept=helper.of_all(before, step))

@@ -231,7 +231,9 @@ class KernelsConfig:
     """
 
     attention: str = _option(
-        "auto", "neighbor attention: auto, native, bucketed, dense, segment; of samples native, bucketed, fanout"
+        "auto",
+        "neighbor attention: auto, native, bucketed, dense, segment; of samples native, bucketed, fanout, or rows:"
+        " senders' rows are weighted first, and projected once they are summed",
     )
     mean: str = _option("auto", "neighbor mean: as attention")
     projection: str = _option(

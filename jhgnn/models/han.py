@@ -11,6 +11,7 @@ from flax import nnx
 from jhgnn.config import ModelConfig
 from jhgnn.graph.packed import NAME as PACKED
 from jhgnn.graph.packed import PackedGraphs
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.schema import Relation
 from jhgnn.nn.block import Block
 from jhgnn.nn.embeddings import InputEmbeddings
@@ -19,7 +20,7 @@ from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer import Layer
 from jhgnn.nn.layer_plan import LayerPlan
 from jhgnn.nn.model import Model
-from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow, weighs_rows
 from jhgnn.nn.observed import show
 from jhgnn.nn.packed import PackedStages, narrow
 from jhgnn.nn.reduction import Partial
@@ -90,7 +91,41 @@ class HANLayer(Layer):
         if block.packed is not None:
             return self._packed(rows, block.packed, step_seed)
         x, num_rows = rows[self.target], block.num_rows[self.target]
-        present = tuple(name for name in self.metapaths if name in block.graphs)
+        drawn = tuple(name for name in self.metapaths if name in block.graphs)
+        implementations = dict(zip(self.metapaths, self.implementations, strict=True))
+        weighted = tuple(name for name in drawn if weighs_rows(block.graphs[name], implementations[name]))
+        present = tuple(name for name in drawn if name not in weighted)
+        projected = self._project(x, present) if present else {}
+        projected |= self._received(dense_rows(x)[:num_rows], weighted) if weighted else {}
+        parts = []
+        for index, name in enumerate(self.metapaths):
+            if name not in drawn:
+                continue
+            graph, logit_dst = block.graphs[name], projected[f"{name}/dst"][:num_rows]
+            if name in weighted:
+                assert isinstance(graph, NeighborTable)
+                (weight,) = self.projection.stack([name])
+                aggregated = self.attention.over_rows(
+                    graph, dense_rows(x), weight, logit_dst, layer=self.layer, step_seed=step_seed
+                )
+            else:
+                aggregated = self.attention(
+                    graph,
+                    projected[f"{'shared' if self.shared_projection else name}/z"],
+                    projected[f"{name}/src"],
+                    logit_dst,
+                    layer=self.layer,
+                    step_seed=step_seed,
+                    implementation=implementations[name],
+                )
+            with stage("NA", self.layer, name):
+                if not self.projection_bias:
+                    aggregated = aggregated + self.bias_po[index][None, :].astype(aggregated.dtype)
+                parts.append(ACTIVATIONS[self.activation](aggregated))
+        return parts
+
+    def _project(self, x: Rows, present: tuple[str, ...]) -> dict[str, jax.Array]:
+        """FP along these metapaths: `SPACE/z`, and the logits of all rows, `NAME/src` and `NAME/dst`."""
         spaces = present if set(present) < set(self.projection.names) else self.projection.names
         with stage("FP", self.layer):
             stack = self.projection.stack(None if spaces == self.projection.names else spaces)
@@ -109,24 +144,16 @@ class HANLayer(Layer):
                 for space in spaces:
                     of_space = present if self.shared_projection else (space,)
                     projected |= self.attention.logits(projected[f"{space}/z"], of_space, of_space)
-        parts = []
-        for index, name in enumerate(self.metapaths):
-            if name not in present:
-                continue
-            aggregated = self.attention(
-                block.graphs[name],
-                projected[f"{'shared' if self.shared_projection else name}/z"],
-                projected[f"{name}/src"],
-                projected[f"{name}/dst"][:num_rows],
-                layer=self.layer,
-                step_seed=step_seed,
-                implementation=self.implementations[index],
+        return projected
+
+    def _received(self, x: jax.Array, names: tuple[str, ...]) -> dict[str, jax.Array]:
+        """The logits of receivers' rows alone, `NAME/dst`, along metapaths whose senders are not projected."""
+        with stage("FP", self.layer):
+            places = {name: place for place, name in enumerate(names)}
+            columns = self.attention.logit_columns(self.projection.stack(names), {}, places)
+            return project_together(
+                x, [], None, [columns], sparse_implementation=self.sparse_implementation, dtype=self.dtype
             )
-            with stage("NA", self.layer, name):
-                if not self.projection_bias:
-                    aggregated = aggregated + self.bias_po[index][None, :].astype(aggregated.dtype)
-                parts.append(ACTIVATIONS[self.activation](aggregated))
-        return parts
 
     def _packed(self, rows: Mapping[str, Rows], packed: PackedGraphs, step_seed: jax.Array | None) -> "PackedParts":
         """The same of all metapaths as one, in the slots of nodes that have an edge along a metapath."""
@@ -236,6 +263,10 @@ class HAN(Model):
     def packs(cls, config: ModelConfig) -> bool:
         """Not with one projection for all metapaths, or a bias before attention, as PyG defines it."""
         return not (config.shared_projection or config.projection_bias)
+
+    @classmethod
+    def projects_after_attention(cls, config: ModelConfig) -> bool:
+        return cls.packs(config)
 
     def __init__(self, config: ModelConfig, spec: GraphSpec, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, spec, rngs=rngs)

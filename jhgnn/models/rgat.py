@@ -15,13 +15,14 @@ from jhgnn.config import ModelConfig
 from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.packed import NAME as PACKED
 from jhgnn.graph.packed import PackedGraphs
+from jhgnn.graph.sampled import NeighborTable
 from jhgnn.nn import recompute
 from jhgnn.nn.block import Block
 from jhgnn.nn.edge_projection import EdgeProjection
-from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, project_together
+from jhgnn.nn.feature_projection import Columns, FeatureProjection, Rows, dense_rows, project_together
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.nn.layer_plan import LayerPlan
-from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow
+from jhgnn.nn.neighbor_aggregation import AttentionAggregation, logits_follow, weighs_rows
 from jhgnn.nn.packed import PackedStages, narrow
 from jhgnn.nn.relation_sums import RelationParts, SumOverRelations
 from jhgnn.nn.relational import SELF, RelationalModel
@@ -119,7 +120,7 @@ class RGATLayer(SumOverRelations):
         """
         x, num_rows = rows[node_type], block.num_rows.get(node_type, 0)
         known = self.projections[node_type].names if node_type in self.projections else ()
-        sent = [name for name in known if name in relations and name != SELF]
+        sent = [name for name in known if name in relations and name != SELF and not self._weighs_rows(name, block)]
         makes = [SELF] if own and SELF in known else []
         into = [name for name in relations if self.plan.relations[name].target == node_type]
         within, crossing = [n for n in into if n in known], [n for n in into if n not in known]
@@ -140,6 +141,10 @@ class RGATLayer(SumOverRelations):
                 projected = self._by_stack(x, node_type, [*sent, *makes], columns)
             of_receivers = {*makes, *(f"{name}/dst" for name in into)}
             return {name: part[:num_rows] if name in of_receivers else part for name, part in projected.items()}
+
+    def _weighs_rows(self, name: str, block: Block) -> bool:
+        """Whether a relation's senders are not projected, since their rows are weighted as they are."""
+        return weighs_rows(block.graphs[name], self.implementations[name])
 
     def _by_stack(
         self, x: Rows, node_type: str, names: Sequence[str], columns: Sequence[Columns]
@@ -178,6 +183,17 @@ class RGATLayer(SumOverRelations):
             if separately:
                 source = self._project(rows, relation.source, block, [name], own=False)
                 target = self._project(rows, relation.target, block, [name], own=False)
+            if self._weighs_rows(name, block):
+                table, (weight,) = block.graphs[name], self.projections[relation.source].stack([name])
+                assert isinstance(table, NeighborTable)
+                return self.attention.over_rows(
+                    table,
+                    dense_rows(rows[relation.source]),
+                    weight,
+                    target[f"{name}/dst"],
+                    layer=self.layer,
+                    step_seed=step_seed,
+                )
             z, logit_src = source[f"{name}/z"], source[f"{name}/src"]
             if name in block.edge_features:
                 z, logit_src = self._split(name, block.edge_features[name], z, logit_src)
@@ -251,6 +267,10 @@ class RGAT(RelationalModel):
     reads_edge_features: ClassVar[bool] = True
     reads_packed: ClassVar[bool] = True
     make_layer = RGATLayer
+
+    @classmethod
+    def projects_after_attention(cls, config: ModelConfig) -> bool:
+        return True
 
 
 MODEL = RGAT

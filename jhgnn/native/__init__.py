@@ -17,6 +17,8 @@ LIBRARY_VARIABLE = "JHGNN_KERNELS_LIBRARY"
 HANDLERS: Mapping[str, Literal["TB", "DM", "DR"]] = {
     "attention_forward": "TB",
     "attention_backward": "TB",
+    "row_attention_forward": "TB",
+    "row_attention_backward": "TB",
     "row_sum": "TB",
     "row_sums": "TB",
     "edge_dot": "TB",

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ constexpr int64_t kOuterColumns = 96;     // its columns of x, at most,
 constexpr int64_t kOuterTasks = 16;       // and so many tasks, if rows have to be cut for them; not by threads: see run_rows
 constexpr int64_t kMaximumBlock = 1 << 16;  // logits a task of their maximum: to wake a thread takes longer than a few
 constexpr int64_t kColumnTaskRows = 128;  // a task's rows of logit columns; what they are multiplied with stays in cache
+constexpr int64_t kRowTargets = 64;       // a task's receivers whose rows are weighted before they are projected, and
+constexpr int64_t kRowTasks = 32;         // at most so many tasks that add to gradients of weights
 constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
 
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
@@ -672,6 +675,140 @@ ffi::Error outer_sum(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer d, F
   return ffi::Error::Success();
 }
 
+// The operands that both passes of row_attention have, checked; `packed` holds the weight and the logits' columns with
+// heads innermost, [in_width, width + 1, padded] in two parts.
+ffi::Error row_attention_of(const Int32s& senders, const Int32s& num_neighbors, const Floats& x, const Floats& weight,
+                            const Floats& columns, const Floats& logit_dst, const Seed& seed, const Int32s& sender_ids,
+                            const Int32s& receiver_ids, float slope, uint32_t threshold, float scale,
+                            std::vector<float>* packed, RowAttention* args) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (senders.dimensions().size() != 2 || x.dimensions().size() != 2 || columns.dimensions().size() != 2 ||
+      weight.dimensions().size() != 2) {
+    return invalid("senders, x, weight and columns of row_attention must be matrices");
+  }
+  const int64_t targets = senders.dimensions()[0], fan_out = senders.dimensions()[1], sources = x.dimensions()[0];
+  const int64_t in_width = x.dimensions()[1], heads = columns.dimensions()[1], out_width = weight.dimensions()[1];
+  if (heads < 1 || heads > kMostRowHeads || out_width % heads != 0) {
+    return invalid("row_attention needs 1 to 16 heads that divide the weight's columns");
+  }
+  JHGNN_CHECK_SHAPE(num_neighbors, targets);
+  JHGNN_CHECK_SHAPE(weight, in_width, out_width);
+  JHGNN_CHECK_SHAPE(columns, in_width, heads);
+  JHGNN_CHECK_SHAPE(logit_dst, targets, heads);
+  const int64_t padded = heads <= 2 ? heads : heads <= 4 ? 4 : heads <= 8 ? 8 : 16, width = out_width / heads;
+  packed->assign(in_width * (width + 1) * padded, 0.0f);
+  float* packed_columns = packed->data() + in_width * width * padded;
+  for (int64_t column = 0; column < in_width; ++column) {
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t at = 0; at < width; ++at) {
+        (*packed)[(column * width + at) * padded + head] = weight.typed_data()[column * out_width + head * width + at];
+      }
+      packed_columns[column * padded + head] = columns.typed_data()[column * heads + head];
+    }
+  }
+  *args = {};
+  args->targets = targets;
+  args->fan_out = fan_out;
+  args->sources = sources;
+  args->in_width = in_width;
+  args->heads = heads;
+  args->width = width;
+  args->padded_heads = padded;
+  args->senders = senders.typed_data();
+  args->num_neighbors = num_neighbors.typed_data();
+  args->x = x.typed_data();
+  args->weight = packed->data();
+  args->columns = packed_columns;
+  args->logit_dst = logit_dst.typed_data();
+  args->slope = slope;
+  return dropout_of(seed, sender_ids, receiver_ids, sources, targets, threshold, scale, &args->dropout);
+}
+
+ffi::Error bad_table() { return invalid("malformed table: a sender or a number of neighbours is out of range"); }
+
+ffi::Error row_attention_forward(ffi::ThreadPool pool, Int32s senders, Int32s num_neighbors, Floats x, Floats weight,
+                                 Floats columns, Floats logit_dst, Seed seed, Int32s sender_ids, Int32s receiver_ids,
+                                 float slope, uint32_t threshold, float scale, FloatsOut out) {
+  RowAttention args;
+  std::vector<float> packed;
+  JHGNN_RETURN_IF_ERROR(row_attention_of(senders, num_neighbors, x, weight, columns, logit_dst, seed, sender_ids,
+                                         receiver_ids, slope, threshold, scale, &packed, &args));
+  JHGNN_CHECK_SHAPE(*out, args.targets, args.heads * args.width);
+  args.out = out->typed_data();
+  std::atomic<bool> valid{true};
+  parallel_for(pool, (args.targets + kRowTargets - 1) / kRowTargets, [&](int64_t block) {
+    std::vector<float> scratch(kernels()->row_attention_scratch(args));
+    const int64_t first = block * kRowTargets, last = std::min(args.targets, first + kRowTargets);
+    if (!kernels()->row_attention_forward(args, first, last, scratch.data())) {
+      valid.store(false, std::memory_order_relaxed);
+    }
+  });
+  return valid.load(std::memory_order_relaxed) ? ffi::Error::Success() : bad_table();
+}
+
+// d_x is empty where nobody asks for it.
+ffi::Error row_attention_backward(ffi::ThreadPool pool, Int32s senders, Int32s num_neighbors, Floats x, Floats weight,
+                                  Floats columns, Floats logit_dst, Seed seed, Int32s sender_ids, Int32s receiver_ids,
+                                  Floats cotangent, float slope, uint32_t threshold, float scale, FloatsOut d_x,
+                                  FloatsOut d_weight, FloatsOut d_columns, FloatsOut d_logit_dst) {
+  RowAttention args;
+  std::vector<float> packed;
+  JHGNN_RETURN_IF_ERROR(row_attention_of(senders, num_neighbors, x, weight, columns, logit_dst, seed, sender_ids,
+                                         receiver_ids, slope, threshold, scale, &packed, &args));
+  const int64_t in_width = args.in_width, heads = args.heads, width = args.width, padded = args.padded_heads;
+  const int64_t out_width = heads * width;
+  JHGNN_CHECK_SHAPE(cotangent, args.targets, out_width);
+  JHGNN_CHECK_SHAPE(*d_weight, in_width, out_width);
+  JHGNN_CHECK_SHAPE(*d_columns, in_width, heads);
+  JHGNN_CHECK_SHAPE(*d_logit_dst, args.targets, heads);
+  const bool of_rows = d_x->element_count() > 0;
+  if (of_rows) JHGNN_CHECK_SHAPE(*d_x, args.sources, in_width);
+  args.cotangent = cotangent.typed_data();
+  args.d_logit_dst = d_logit_dst->typed_data();
+  args.d_x = of_rows ? d_x->typed_data() : nullptr;
+  const std::unique_ptr<float[]> factors(of_rows ? new float[args.targets * args.fan_out * 2 * padded] : nullptr);
+  args.factors = factors.get();
+  // So many tasks whatever the threads, and their sums in order: the result does not depend on the threads.
+  const int64_t tasks = std::max<int64_t>(1, std::min(kRowTasks, args.targets / kRowTargets));
+  const int64_t size = in_width * (width + 1) * padded;
+  std::vector<float> sums(tasks * size, 0.0f);
+  std::atomic<bool> valid{true};
+  parallel_for(pool, tasks, [&](int64_t task) {
+    std::vector<float> scratch(kernels()->row_attention_scratch(args));
+    const int64_t first = args.targets * task / tasks, last = args.targets * (task + 1) / tasks;
+    if (!kernels()->row_attention_backward(args, first, last, scratch.data(), sums.data() + task * size)) {
+      valid.store(false, std::memory_order_relaxed);
+    }
+  });
+  if (!valid.load(std::memory_order_relaxed)) return bad_table();
+  for (int64_t task = 1; task < tasks; ++task) {
+    for (int64_t i = 0; i < size; ++i) sums[i] += sums[task * size + i];
+  }
+  for (int64_t column = 0; column < in_width; ++column) {
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t at = 0; at < width; ++at) {
+        d_weight->typed_data()[column * out_width + head * width + at] = sums[(column * width + at) * padded + head];
+      }
+      d_columns->typed_data()[column * heads + head] = sums[(in_width * width + column) * padded + head];
+    }
+  }
+  if (!of_rows) return ffi::Error::Success();
+  const int64_t stripes = (in_width + kRowStripe - 1) / kRowStripe;
+  std::vector<float> striped(stripes * out_width * kRowStripe, 0.0f);
+  for (int64_t column = 0; column < in_width; ++column) {
+    for (int64_t at = 0; at < out_width; ++at) {
+      striped[(column / kRowStripe * out_width + at) * kRowStripe + column % kRowStripe] =
+          weight.typed_data()[column * out_width + at];
+    }
+  }
+  args.stripes = striped.data();
+  parallel_for(pool, stripes, [&](int64_t stripe) {
+    const int64_t first = stripe * kRowStripe;
+    kernels()->row_attention_d_rows(args, first, std::min(kRowStripe, in_width - first));
+  });
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace jhgnn
 
@@ -803,6 +940,44 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_outer_sum, jhgnn::outer_sum,
                                   .Arg<ffi::AnyBuffer>()           // x
                                   .Arg<ffi::AnyBuffer>()           // d
                                   .Ret<ffi::Buffer<ffi::F32>>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_attention_forward, jhgnn::row_attention_forward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()  // senders
+                                  .Arg<jhgnn::Int32s>()  // num_neighbors
+                                  .Arg<jhgnn::Floats>()  // x
+                                  .Arg<jhgnn::Floats>()  // weight
+                                  .Arg<jhgnn::Floats>()  // columns
+                                  .Arg<jhgnn::Floats>()  // logit_dst
+                                  .Arg<jhgnn::Seed>()    // seed
+                                  .Arg<jhgnn::Int32s>()  // sender_ids
+                                  .Arg<jhgnn::Int32s>()  // receiver_ids
+                                  .Attr<float>("slope")
+                                  .Attr<uint32_t>("threshold")
+                                  .Attr<float>("scale")
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_attention_backward, jhgnn::row_attention_backward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()  // senders
+                                  .Arg<jhgnn::Int32s>()  // num_neighbors
+                                  .Arg<jhgnn::Floats>()  // x
+                                  .Arg<jhgnn::Floats>()  // weight
+                                  .Arg<jhgnn::Floats>()  // columns
+                                  .Arg<jhgnn::Floats>()  // logit_dst
+                                  .Arg<jhgnn::Seed>()    // seed
+                                  .Arg<jhgnn::Int32s>()  // sender_ids
+                                  .Arg<jhgnn::Int32s>()  // receiver_ids
+                                  .Arg<jhgnn::Floats>()  // cotangent
+                                  .Attr<float>("slope")
+                                  .Attr<uint32_t>("threshold")
+                                  .Attr<float>("scale")
+                                  .Ret<ffi::Buffer<ffi::F32>>()    // d_x
+                                  .Ret<ffi::Buffer<ffi::F32>>()    // d_weight
+                                  .Ret<ffi::Buffer<ffi::F32>>()    // d_columns
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // d_logit_dst
 
 const char* jhgnn_instruction_set() { return jhgnn::kernels() ? jhgnn::kernels()->name : "none"; }
 

@@ -8,6 +8,7 @@
 #include "attention_forward.h"
 #include "logit_columns.h"
 #include "outer_sum.h"
+#include "row_attention.h"
 #include "row_extra.h"
 #include "row_sum.h"
 
@@ -23,6 +24,7 @@ const Kernels table = {
     forward_edges,         forward_finish,   pack_targets,     backward_rows,    backward_edges,    backward_finish,
     sum_rows,              sum_edges,        sum_finish,       dot_rows,         max_rows,          max_backward_rows,
     logit_columns,         logit_columns_backward, outer_rows,
+    row_attention_scratch, row_attention_forward, row_attention_backward, row_attention_d_rows,
 };
 
 }  // namespace JHGNN_ISA

@@ -148,6 +148,30 @@ struct LogitColumnsBackward {
   float* d_stack;          // [matrices, rows, heads, width]
 };
 
+// Attention over drawn neighbours, before they are projected; see row_attention.h. `padded` heads are innermost where said.
+struct RowAttention {
+  int64_t targets, fan_out, sources, in_width, heads, width;
+  int64_t padded_heads;          // 1, 2, 4, 8 or 16
+  const int32_t* senders;        // [targets, fan_out]
+  const int32_t* num_neighbors;  // [targets]: how many of them count
+  const float* x;                // [sources, in_width]
+  const float* weight;           // [in_width, width, padded]
+  const float* columns;          // [in_width, padded]: of the senders' logits
+  const float* logit_dst;        // [targets, heads]
+  float slope;
+  Dropout dropout;
+  float* out;  // [targets, heads, width]
+  // The backward pass.
+  const float* cotangent;  // [targets, heads, width]
+  float* d_logit_dst;      // [targets, heads]
+  float* factors;          // [targets, fan_out, 2, padded]: an edge's weight, and the gradient of its logit; or null
+  const float* stripes;    // [in_width / 16, heads, width, 16]: the weight, for d_x
+  float* d_x;              // [sources, in_width], where there are factors
+};
+
+constexpr int64_t kMostRowHeads = 16;
+constexpr int64_t kRowStripe = 16;
+
 // Functions over a range of rows answer false when an index is out of range. Those over a piece of one row's edges add
 // to an accumulator of accumulator_size floats, zero at first; `finish` turns it into the row's results. Rows of more
 // than kPieceEdges edges are left to them. Functions over a range of rows are given one accumulator, kTileRows of them where
@@ -181,6 +205,11 @@ struct Kernels {
 
   void (*outer_rows)(const OuterSum&, int64_t first, int64_t last, int64_t column, int64_t columns, float* panel,
                      float* sums);
+
+  int64_t (*row_attention_scratch)(const RowAttention&);
+  bool (*row_attention_forward)(const RowAttention&, int64_t first, int64_t last, float* scratch);
+  bool (*row_attention_backward)(const RowAttention&, int64_t first, int64_t last, float* scratch, float* gradients);
+  void (*row_attention_d_rows)(const RowAttention&, int64_t first, int64_t count);
 };
 
 // A row with more edges than this is cut into pieces of as many, summed side by side and added in order, so that one

@@ -101,6 +101,11 @@ class Model(nnx.Module):
         if config.metapaths and cls.over != "metapaths":
             raise InputError(f"model.metapaths are HAN's; {config.name!r} aggregates over {cls.over}: leave them out")
 
+    @classmethod
+    def projects_after_attention(cls, config: ModelConfig) -> bool:
+        """Whether its layers can weight rows before they are projected (`jhgnn.ops.row_attention`)."""
+        return False
+
     def encode(
         self, inputs: ModelInputs, step_seed: jax.Array | None = None, reduce: Reduce = alone
     ) -> dict[str, jax.Array]:

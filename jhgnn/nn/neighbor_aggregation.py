@@ -22,6 +22,8 @@ from jhgnn.ops.neighbor_attention.segment import attention_weights
 from jhgnn.ops.neighbor_mean import neighbor_mean
 from jhgnn.ops.neighbor_sum import neighbor_sum
 from jhgnn.ops.neighbor_sum.sampled import sampled_neighbor_sum
+from jhgnn.ops.registry import AS_ROWS
+from jhgnn.ops.row_attention import row_attention
 
 
 def mean_aggregation(
@@ -67,6 +69,11 @@ def logits_follow(x: Rows, dtype: jax.typing.DTypeLike) -> bool:
     if not isinstance(x, SparseFeatures) or jnp.dtype(dtype) != jnp.float32:
         return False
     return x.num_rows <= 2 * x.num_columns
+
+
+def weighs_rows(graph: SemanticGraph | NeighborTable, implementation: str) -> bool:
+    """Whether attention along a graph reads senders' rows as they are (`AttentionAggregation.over_rows`)."""
+    return implementation == AS_ROWS and isinstance(graph, NeighborTable)
 
 
 class AttentionAggregation(nnx.Module):
@@ -133,9 +140,7 @@ class AttentionAggregation(nnx.Module):
     ) -> jax.Array:
         """Attention over in-edges, `[num_sources, H * D]` to `[num_targets, H * D]`; no dropout without a seed."""
         with stage("NA", layer, graph.name):
-            rate, seed = 0.0, jnp.zeros((), jnp.uint32)
-            if step_seed is not None:
-                rate, seed = self.dropout_rate, site_seed(step_seed, f"layer{layer}/NA/{graph.name}")
+            rate, seed = self._dropout(layer, graph.name, step_seed)
             z_nhd = z.reshape(-1, self.heads, self.head_width)
             if isinstance(graph, SemanticGraph):
                 show(
@@ -156,3 +161,40 @@ class AttentionAggregation(nnx.Module):
                 recompute=recompute.of_attention(),
             )
             return border(out.reshape(graph.num_targets, -1), "na_out")
+
+    def over_rows(
+        self,
+        table: NeighborTable,
+        x: jax.Array,
+        weight: jax.Array,
+        logit_dst: jax.Array,
+        *,
+        layer: int,
+        step_seed: jax.Array | None,
+    ) -> jax.Array:
+        """The same of rows `[num_sources, in_width]` that `weight`, `[in_width, H * D]`, projects once they are summed.
+
+        The projection is a part of NA then; only the logits' columns are FP.
+        """
+        with stage("FP", layer, table.name):
+            _, columns = self.logit_columns(weight[None], {table.name: 0}, {})
+        with stage("NA", layer, table.name):
+            rate, seed = self._dropout(layer, table.name, step_seed)
+            out = row_attention(
+                table,
+                x,
+                weight,
+                columns,
+                logit_dst,
+                negative_slope=self.negative_slope,
+                dropout_rate=rate,
+                dropout_seed=seed,
+                implementation="native",
+            )
+            return border(out, "na_out")
+
+    def _dropout(self, layer: int, name: str, step_seed: jax.Array | None) -> tuple[float, jax.Array]:
+        """The rate and the seed of a semantic graph's edges."""
+        if step_seed is None:
+            return 0.0, jnp.zeros((), jnp.uint32)
+        return self.dropout_rate, site_seed(step_seed, f"layer{layer}/NA/{name}")

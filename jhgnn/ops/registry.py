@@ -4,13 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from jhgnn.errors import InputError
-from jhgnn.ops import neighbor_attention, neighbor_max, neighbor_mean, neighbor_sum, sparse_matmul, table_rows
-from jhgnn.ops.implementation import Op
+from jhgnn.graph.sampled import NeighborTable
+from jhgnn.ops import (
+    neighbor_attention,
+    neighbor_max,
+    neighbor_mean,
+    neighbor_sum,
+    row_attention,
+    sparse_matmul,
+    table_rows,
+)
+from jhgnn.ops.implementation import WORDS, Op
 
 OPS: Mapping[str, Op] = {
     op.name: op
     for op in (
         neighbor_attention.OP,
+        row_attention.OP,
         neighbor_mean.OP,
         neighbor_sum.OP,
         neighbor_max.OP,
@@ -33,9 +43,14 @@ DENSIFIED = "dense"
 """What `kernels.projection` calls features that are not kept sparse, for which no op of ours is run."""
 
 
+AS_ROWS = "rows"
+"""What `kernels.attention` calls attention along samples that weights senders' rows before they are projected: the
+kernel of `row_attention`."""
+
+
 def names_of(key: str) -> tuple[str, ...]:
     """What `kernels.KEY` may be, `auto` first, on any platform."""
-    extra = {DENSIFIED} if key == "projection" else set()
+    extra = {"projection": {DENSIFIED}, "attention": {AS_ROWS}}.get(key, set())
     return ("auto", *sorted({*OPS[KERNELS[key]].names(), *extra}))
 
 
@@ -59,8 +74,13 @@ def check_named(key: str, named: str, takes: type) -> None:
     """
     if named == "auto" or (key == "projection" and named == DENSIFIED):
         return
+    if (key, named) == ("attention", AS_ROWS) and takes is not NeighborTable:
+        raise InputError(
+            f"kernels.attention = {AS_ROWS!r} is for sampled neighbours, not for {WORDS[takes]}; use 'auto'"
+        )
+    op, name = (row_attention.OP, "native") if (key, named) == ("attention", AS_ROWS) else (OPS[KERNELS[key]], named)
     try:
-        obstacle = OPS[KERNELS[key]].find(named, takes).obstacle()
+        obstacle = op.find(name, takes).obstacle()
     except ValueError as error:
         obstacle = str(error)
     if obstacle:

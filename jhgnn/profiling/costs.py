@@ -133,8 +133,8 @@ def _read_of(body: Computation, parameter: Instruction, value: Instruction) -> f
     return min(taken, float(parameter.num_bytes)) if body.users[value.name] else 0.0
 
 
-# --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_sum.h, outer_sum.h,
-# logit_columns.h ---
+# --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_attention.h, row_sum.h,
+# outer_sum.h, logit_columns.h; the padding of tables counts ---
 
 HASH_OPS = 8
 """Integer operations of one dropout draw: two multiplications, three shifts and xors (`native/counter_hash.h`)."""
@@ -171,6 +171,31 @@ def _attention_backward(computation: Computation, call: Instruction) -> Cost:
         transcendentals=2.0 * heads * (sources + targets),
         integer_ops=float(edges * heads * HASH_OPS if _has_dropout(call) else 0),
         num_bytes=float(_all_bytes(computation, call) + edges * row_bytes),
+    )
+
+
+def _row_attention_forward(computation: Computation, call: Instruction) -> Cost:
+    """An edge and head: 2 W for its logit and 2 W to add its row of W numbers; a receiver's sums are then projected."""
+    return _row_attention(computation, call, edge_products=2, projections=1)
+
+
+def _row_attention_backward(computation: Computation, call: Instruction) -> Cost:
+    """An edge and head: 8 W (logit, row, the cotangent's product, the columns' gradient), 4 W more for x's gradient.
+
+    A receiver's cotangent is taken back through the weight, and multiplied with its sums for the weight's gradient.
+    """
+    of_rows = call.arrays[0].size > 0
+    return _row_attention(computation, call, edge_products=6 if of_rows else 4, projections=3 if of_rows else 2)
+
+
+def _row_attention(computation: Computation, call: Instruction, *, edge_products: int, projections: int) -> Cost:
+    senders, _, x, weight, columns, logit_dst, *_ = computation.operands(call)
+    (targets, heads), in_width = logit_dst.arrays[0].dims, columns.arrays[0].dims[0]
+    return Cost(
+        flops=float(2 * senders.size * heads * in_width * edge_products + 2 * targets * weight.size * projections),
+        transcendentals=float(senders.size * heads),
+        integer_ops=float(senders.size * heads * HASH_OPS if _has_dropout(call) else 0),
+        num_bytes=float(_all_bytes(computation, call) - x.num_bytes + senders.size * 4 * in_width),
     )
 
 
@@ -311,6 +336,8 @@ def _cuda_write_rows(computation: Computation, call: Instruction) -> Cost:
 NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_attention_forward": _attention_forward,
     "jhgnn_attention_backward": _attention_backward,
+    "jhgnn_row_attention_forward": _row_attention_forward,
+    "jhgnn_row_attention_backward": _row_attention_backward,
     "jhgnn_row_sum": _row_sum,
     "jhgnn_row_sums": _row_sums,
     "jhgnn_edge_dot": _by_entry,

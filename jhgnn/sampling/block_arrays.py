@@ -33,14 +33,14 @@ def block_arrays(
     capacities: Capacities,
     make: Make,
     *,
-    compressed: bool = False,
+    compressed: Collection[str] = (),
     weighted: Collection[str] = (),
     featured: Mapping[str, EntryFeatures] | None = None,
 ) -> SampledBlocks:
     """The blocks of a batch with arrays that `make` makes.
 
     Args:
-        compressed: with `edges` beside every table.
+        compressed: draws whose tables have `edges` beside them.
         weighted: draws whose entries have relations and weights.
         featured: by draw, the features of its entries' edges; None: no draw has any.
     """
@@ -50,6 +50,7 @@ def block_arrays(
         for draw in plan.draws_at(hop):
             targets, width = capacities[hop][draw.target], draw.widths[hop]
             sources, has_weights = capacities[hop + 1][draw.source], draw.name in weighted
+            has_edges = draw.name in compressed
             features = (featured or {}).get(draw.name)
             splits = features is not None and features.splits
             sources = targets * width if splits else sources
@@ -61,8 +62,8 @@ def block_arrays(
                 receiver_ids=None,
                 num_sources=sources,
                 name=draw.name,
-                edges=_edge_arrays(targets, width, sources, draw.name, make, has_weights) if compressed else None,
-                edge_entries=make(targets * width) if compressed and has_weights else None,
+                edges=_edge_arrays(targets, width, sources, draw.name, make, has_weights) if has_edges else None,
+                edge_entries=make(targets * width) if has_edges and has_weights else None,
                 entry_relations=make(targets, width) if has_weights else None,
                 entry_weights=make(targets, width, dtype=jnp.float32) if has_weights else None,
                 entry_features=make(targets, width, features.columns, dtype=jnp.float32) if features else None,

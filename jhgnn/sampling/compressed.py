@@ -6,6 +6,7 @@ there are as many edges as the table has entries. Those that are padding lead fr
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import jax
 import numpy as np
@@ -15,12 +16,14 @@ from jhgnn.graph.sampled import NeighborTable, SampledBlocks
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 
 
-def with_edges(blocks: SampledBlocks) -> SampledBlocks:
-    """The blocks (NumPy) with `edges` beside every table; with or without a leading axis of shards."""
+def with_edges(blocks: SampledBlocks, names: Collection[str]) -> SampledBlocks:
+    """The blocks (NumPy) with `edges` beside the tables of these draws; with or without a leading axis of shards."""
     hops = []
     for tables in blocks.hops:
-        made = {}
+        made = dict(tables)
         for name, table in tables.items():
+            if name not in names:
+                continue
             if table.senders.ndim == 2:
                 edges, entries = _compressed(table, table.senders, table.num_neighbors)
             else:

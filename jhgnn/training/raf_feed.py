@@ -1,7 +1,7 @@
 """Brings batches to the shards of `rel`: each device's own branches, sampled, gathered and packed on the host."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,7 +37,7 @@ class RelSource:
         samplers: of each shard, over its own plan.
         capacities: of each bucket, those of each shard for one place's share of a batch.
         readers: of each bucket, those of each shard.
-        compressed: whether tables come with their compressed edges.
+        compressed: draws whose tables come with their compressed edges.
         seeds_of: (examples, seed, step) -> their seeds by type.
         features_of: (blocks, types read) -> rows of the input frontier, on the host.
     """
@@ -47,7 +47,7 @@ class RelSource:
     samplers: tuple[HostSampler, ...]
     capacities: tuple[tuple[Capacities, ...], ...]
     readers: tuple[tuple[BranchReader, ...], ...]
-    compressed: bool
+    compressed: Collection[str]
     seeds_of: Callable[[np.ndarray, int, int], Seeds]
     features_of: Callable[[SampledBlocks, Sequence[str]], dict[str, Any]]
 
@@ -77,7 +77,7 @@ class RelSource:
             if too_small[number]:
                 continue
             reader = self.readers[bucket][devices[number][1]]
-            complete = with_edges(blocks) if self.compressed else blocks
+            complete = with_edges(blocks, self.compressed)
             features = self.features_of(complete, reader.own.reads)
             leaves = jax.tree.leaves((dataclasses.replace(complete, overflowed=np.zeros((), bool)), features))
             reader.packing.write(leaves, {name: buffer[number] for name, buffer in buffers.items()})

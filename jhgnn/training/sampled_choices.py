@@ -27,7 +27,7 @@ from jhgnn.graph.semantic_graph import Csr, SemanticGraph
 from jhgnn.graph.sparse_rows import SparseRows, padded_bytes
 from jhgnn.graph.stacked import StackedRelations, stack_relations
 from jhgnn.nn.inputs import GraphSpec, SampledStack
-from jhgnn.ops.registry import OPS, check_named
+from jhgnn.ops.registry import AS_ROWS, OPS, check_named
 from jhgnn.runtime.platform import target_platform
 from jhgnn.sampling.entries import EdgeFacts, HostEntries
 from jhgnn.sampling.hot import HotVertices
@@ -48,6 +48,7 @@ from jhgnn.training.problem import (
     relations_of,
     stackable,
 )
+from jhgnn.training.weighted_rows import choose_weighted_rows
 
 FEATURE_SHARE = 0.25
 """Share of a device's memory that features may take where `auto` decides; the rest is for edges and parameters."""
@@ -66,7 +67,7 @@ class Sampling:
         features: those of the types that the model reads, on the host.
         side: where to sample, and why.
         features_on_device: whether the compiled step gathers features, and why.
-        compressed: whether the host compresses sampled tables in both directions, for the kernels of the CPU.
+        compressed: draws whose tables the host compresses in both directions, for the kernels of the CPU.
         facts: by draw, what its edges stand for, where some are left out of a batch or weighted, or have features.
         stacks: the draws over several relations at once.
         stacked: by draw, all edges of these relations, on the host.
@@ -87,7 +88,7 @@ class Sampling:
     features: HostRows
     side: tuple[Side, str]
     features_on_device: tuple[bool, str]
-    compressed: bool
+    compressed: frozenset[str]
     facts: Mapping[str, EdgeFacts]
     stacks: tuple[SampledStack, ...]
     stacked: Mapping[str, StackedRelations]
@@ -177,14 +178,18 @@ def plan_sampling(problem: Problem) -> Sampling:
         tables[ERASED] = degrees.astype(np.float32)[:, None]
     features = HostRows(cast(Any, tables))  # those of parts are cut for the devices, and never gathered here
     side = _choose_side(config, sampled, plan, featured)
-    implementation, reason = _choose_aggregation(problem, side[0])
-    spec = dataclasses.replace(spec, implementations=dict.fromkeys(names, implementation))
-    compressed = "edges" in OPS[model.aggregation].views(implementation, NeighborTable)
-    drawn = dict.fromkeys(draw.name for draw in plan.draws if any(draw.widths))
+    drawn = {draw.name: draw for draw in plan.draws if any(draw.widths)}
+    weighted = choose_weighted_rows(problem, plan, tables, featured)
+    rest = _choose_aggregation(problem, side[0]) if len(weighted) < len(drawn) else (AS_ROWS, "")
+    chosen = {name: weighted.get(name, rest) for name in (*names, *drawn)}
+    spec = dataclasses.replace(spec, implementations={name: chosen[name][0] for name in names})
+    compressed = frozenset(name for name in drawn if _reads_edges(model.aggregation, chosen[name][0]))
     choices += [
-        Choice("neighbor_sum", name, implementation, f"{len(stacked[name].relations)} relations drawn as one, by basis")
+        Choice(
+            "neighbor_sum", name, chosen[name][0], f"{len(stacked[name].relations)} relations drawn as one, by basis"
+        )
         if name in stacked
-        else Choice(model.aggregation, name, implementation, reason)
+        else Choice(model.aggregation, name, *chosen[name])
         for name in drawn
     ]
     table_rows = _choose_table_rows(config, [name for name in built.embeddings.widths if name not in graph.features])
@@ -200,7 +205,7 @@ def plan_sampling(problem: Problem) -> Sampling:
         compressed=compressed,
         facts=_facts(problem, plan, stacked, orders) | _edge_features(problem, plan, featured),
         stacks=tuple(
-            SampledStack(name, each.relations, each.source, each.target, "native" if compressed else "segment")
+            SampledStack(name, each.relations, each.source, each.target, "native" if name in compressed else "segment")
             for name, each in stacked.items()
         ),
         stacked=stacked,
@@ -356,6 +361,10 @@ def _choose_aggregation(problem: Problem, side: Side) -> tuple[str, str]:
     if not set(op.views(named, NeighborTable)) <= set(made):
         raise InputError(f"kernels.{key} = {named!r} runs on blocks that the host samples for it; use 'auto'")
     return named, f"named by kernels.{key}"
+
+
+def _reads_edges(op: str, implementation: str) -> bool:
+    return implementation != AS_ROWS and "edges" in OPS[op].views(implementation, NeighborTable)
 
 
 def _choose_table_rows(config: Config, learnt: Sequence[str]) -> Choice | None:

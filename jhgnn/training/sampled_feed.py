@@ -95,8 +95,7 @@ class SampledFeed(LoadedFeed):
 
     def _transfer(self, prepared: tuple[SampledBlocks, Any]) -> tuple[Any, Any]:
         _, (blocks, ids, features, draw, waste) = prepared
-        if self._source.sampling.compressed:
-            blocks = with_edges(blocks)
+        blocks = with_edges(blocks, self._source.sampling.compressed)
         shard, parts = Shard(ids, blocks, features, draw), self._source.shares.num_parts
         if parts > 1:
             shard = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]), shard)

@@ -283,9 +283,8 @@ class SuperBatches:
 
     def _inputs(self, blocks: Any) -> SampledInputs:
         features = self._execution.features_of(blocks)
-        if self._execution.sampling.compressed:
-            blocks = with_edges(blocks)
-        return SampledInputs(features, blocks, self._execution.sampling.endpoints)
+        sampling = self._execution.sampling
+        return SampledInputs(features, with_edges(blocks, sampling.compressed), sampling.endpoints)
 
     def _rows(self, params: Params, inputs: SampledInputs, seed: jax.Array, step: jax.Array) -> dict[str, jax.Array]:
         """Traced: the first layer's sums over neighbours of the vertices that `inputs` were drawn for."""

@@ -39,7 +39,7 @@ def one_batch(graph, config, seeds):
     by_type = seeds_by_type(execution.task.requests(None, seeds, 0, 0), sampling)
     buckets = fixed(sampling.plan.bound_capacities({name: len(ids) for name, ids in by_type.items()}))
     blocks, _ = HostSampler(sampling.sampled, sampling.plan).sample(by_type, 0, 0, buckets)
-    blocks = with_edges(blocks) if sampling.compressed else blocks
+    blocks = with_edges(blocks, sampling.compressed)
     inputs = SampledInputs(execution.features_of(blocks), blocks, sampling.endpoints, sampling.offsets)
     return execution, jax.device_put(inputs)
 

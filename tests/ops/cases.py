@@ -140,7 +140,7 @@ def as_table(graph: SemanticGraph) -> NeighborTable:
     table = NeighborTable(senders, counts, None, *ids, num_sources=graph.num_sources, name=graph.name)
     capacities = (FrozenCounts.of({"target": graph.num_targets}), FrozenCounts.of({"source": graph.num_sources}))
     none = np.zeros((2, 1), np.int32), np.zeros((), bool)
-    return with_edges(SampledBlocks({}, ({"all": table},), *none, capacities, ("target",))).hops[0]["all"]
+    return with_edges(SampledBlocks({}, ({"all": table},), *none, capacities, ("target",)), ("all",)).hops[0]["all"]
 
 
 def relabelled(graph: SemanticGraph, sources: np.ndarray, targets: np.ndarray) -> SemanticGraph:

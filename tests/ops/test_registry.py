@@ -79,7 +79,12 @@ def test_a_name_that_does_not_work_on_the_subject_is_refused(monkeypatch) -> Non
     check_named("mean", "fanout", NeighborTable)
     with pytest.raises(InputError, match=r"kernels.mean = 'dense': .* for sampled neighbours"):
         check_named("mean", "dense", NeighborTable)
+    check_named("attention", "rows", NeighborTable)
+    with pytest.raises(InputError, match=r"kernels.attention = 'rows' is for sampled neighbours, not for a whole"):
+        check_named("attention", "rows", SemanticGraph)
     monkeypatch.setattr(native, "available", lambda: False)
+    with pytest.raises(InputError, match=r"kernels.attention = 'rows': the native CPU kernels are not built"):
+        check_named("attention", "rows", NeighborTable)
     with pytest.raises(InputError, match=r"kernels.mean = 'native': the native CPU kernels are not built"):
         check_named("mean", "native", SemanticGraph)
 

@@ -36,7 +36,7 @@ def pairs(indptr: np.ndarray, indices: np.ndarray) -> list[tuple[int, int]]:
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 5), st.integers(1, 12))
 def test_both_directions_hold_the_tables_neighbours_and_the_padding_apart(seed, targets, width, sources):
-    blocks = with_edges(blocks_of(seed, targets, width, sources))
+    blocks = with_edges(blocks_of(seed, targets, width, sources), ("r",))
     table = blocks.hops[0]["r"]
     edges = table.edges
     assert edges is not None
@@ -50,12 +50,12 @@ def test_both_directions_hold_the_tables_neighbours_and_the_padding_apart(seed, 
 
 
 def test_shards_are_compressed_one_by_one():
-    both = with_edges(blocks_of(3, 4, 3, 6, shards=2)).hops[0]["r"].edges
+    both = with_edges(blocks_of(3, 4, 3, 6, shards=2), ("r",)).hops[0]["r"].edges
     assert both.incoming.indptr.shape == (2, 6)
     for shard in range(2):
         table = blocks_of(3, 4, 3, 6, shards=2).hops[0]["r"]
         own = jax.tree.map(lambda array, shard=shard: array[shard], table)
-        alone = with_edges(dataclasses.replace(blocks_of(3, 4, 3, 6), hops=({"r": own},))).hops[0]["r"].edges
+        alone = with_edges(dataclasses.replace(blocks_of(3, 4, 3, 6), hops=({"r": own},)), ("r",)).hops[0]["r"].edges
         jax.tree.map(
             lambda stacked, single, shard=shard: np.testing.assert_array_equal(stacked[shard], single), both, alone
         )
@@ -67,7 +67,7 @@ def test_shards_are_compressed_one_by_one():
 def test_native_ops_on_edges_equal_those_on_the_table_gradients_included(op):
     rng = np.random.default_rng(1)
     table = dataclasses.replace(
-        with_edges(blocks_of(5, 40, 6, 70)).hops[0]["r"],
+        with_edges(blocks_of(5, 40, 6, 70), ("r",)).hops[0]["r"],
         sender_ids=jnp.asarray(rng.integers(0, 10**9, 70), jnp.int32),
         receiver_ids=jnp.asarray(rng.integers(0, 10**9, 40), jnp.int32),
     )

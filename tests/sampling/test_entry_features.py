@@ -39,7 +39,7 @@ def drawn(seed: int) -> tuple[NeighborTable, np.ndarray, np.ndarray]:
 
 def with_kernels_view(table: NeighborTable) -> NeighborTable:
     blocks = SampledBlocks({}, ({"of": table},), np.zeros(1), np.zeros(()), (FrozenCounts(()),) * 2, ())
-    return with_edges(blocks).hops[0]["of"]
+    return with_edges(blocks, ("of",)).hops[0]["of"]
 
 
 @functools.partial(jax.jit, static_argnames="implementation")

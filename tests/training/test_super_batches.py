@@ -185,7 +185,7 @@ def made_now(execution, params):
     seeds = dict(reuse.ids)
     capacities = reuse.bottom.bound_capacities({name: len(own) for name, own in seeds.items()})
     blocks, _ = HostSampler(plain.plain.sampled, reuse.bottom).sample(seeds, 0, 0, fixed(capacities))
-    blocks = with_edges(blocks) if execution.sampling.compressed else blocks
+    blocks = with_edges(blocks, execution.sampling.compressed)
     inputs = SampledInputs(execution.features_of(blocks), blocks, execution.sampling.endpoints)
     rows = {name: table[jnp.maximum(inputs.ids(name), 0)] for name, table in tables_of(params).items()}
     model = nnx.merge(execution.structure, with_tables(params, rows))
