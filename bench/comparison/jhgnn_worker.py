@@ -152,6 +152,7 @@ def build_minibatches(seed: int) -> Answer:
     start = time.perf_counter()
     execution = execution_of(problem_of(session.graph, session.config))
     params = session.begin(execution, seed)
+    session.plain = dataclasses.replace(session.plain, edges=[])  # what was read is the peers' and our own graph now
     session.programs = execution.compile()
     return {
         "params": num_params(params),

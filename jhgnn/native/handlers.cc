@@ -38,6 +38,7 @@ constexpr int64_t kOuterTasks = 16;       // and so many tasks, if rows have to 
 constexpr int64_t kMaximumBlock = 1 << 16;  // logits a task of their maximum: to wake a thread takes longer than a few
 constexpr int64_t kColumnTaskRows = 128;  // a task's rows of logit columns; what they are multiplied with stays in cache
 constexpr int64_t kRowTargets = 64;       // a task's receivers whose rows are weighted before they are projected, and
+constexpr int64_t kZeroedTogether = 1 << 18;  // numbers of a gradient that a task sets to zero before others are added
 constexpr int64_t kRowTasks = 32;         // at most so many tasks that add to gradients of weights
 constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
 
@@ -802,6 +803,11 @@ ffi::Error row_attention_backward(ffi::ThreadPool pool, Int32s senders, Int32s n
     }
   }
   args.stripes = striped.data();
+  const int64_t numbers = args.sources * in_width;
+  parallel_for(pool, (numbers + kZeroedTogether - 1) / kZeroedTogether, [&](int64_t block) {
+    const int64_t first = block * kZeroedTogether;
+    std::memset(args.d_x + first, 0, std::min(kZeroedTogether, numbers - first) * sizeof(float));
+  });
   parallel_for(pool, stripes, [&](int64_t stripe) {
     const int64_t first = stripe * kRowStripe;
     kernels()->row_attention_d_rows(args, first, std::min(kRowStripe, in_width - first));

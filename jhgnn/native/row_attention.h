@@ -8,6 +8,7 @@
 // edge. Heads are innermost in memory: a vector holds one number of each head.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "csr.h"
@@ -31,7 +32,8 @@ struct HeadVectors<1> {
 };
 
 constexpr int kRowsTogether = 8;         // neighbours whose logits are computed at a time
-constexpr int kColumnsTogether = 16;     // columns of a sum of rows in registers
+constexpr int kLineColumns = 16;         // numbers of a line of the cache
+constexpr int kColumnsTogether = kLineColumns;  // columns of a sum of rows in registers
 constexpr int kTargetsTogether = 4;      // receivers whose outer products are added at a time
 constexpr int64_t kStripe = kRowStripe;  // columns of x's gradient that a task writes: a line of the cache
 
@@ -88,20 +90,32 @@ struct RowAttentionOf {
 
   JHGNN_INLINE const float* row(int32_t sender) const { return args.x + sender * args.in_width; }
 
-  // Fetches the rows that a later receiver reads. Its numbers have not been checked: addresses are only numbers here.
-  JHGNN_INLINE void prefetch(int64_t target) const {
-    if (target >= args.targets) return;
-    const int64_t count = args.num_neighbors[target] < args.fan_out ? args.num_neighbors[target] : args.fan_out;
-    const uintptr_t bytes = static_cast<uintptr_t>(args.in_width) * sizeof(float);
-    for (int64_t edge = 0; edge < count; ++edge) {
-      const uintptr_t row = reinterpret_cast<uintptr_t>(args.x) +
-                            static_cast<uint32_t>(args.senders[target * args.fan_out + edge]) * bytes;
-      for (uintptr_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(reinterpret_cast<const void*>(row + byte));
-    }
+  // The rows that the next receiver reads, to be fetched while this one's are in use: so many at once would wait for each
+  // other. Their numbers have not been checked; addresses are only numbers here.
+  struct Ahead {
+    const int32_t* senders = nullptr;
+    int64_t count = 0;
+
+    JHGNN_INLINE Ahead first_half() const { return {senders, count / 2}; }
+    JHGNN_INLINE Ahead second_half() const { return {senders + count / 2, count - count / 2}; }
+  };
+
+  JHGNN_INLINE Ahead ahead_of(int64_t target) const {
+    const int64_t next = target + 1;
+    if (next >= args.targets) return {};
+    const int64_t count = args.num_neighbors[next];
+    return {args.senders + next * args.fan_out, std::max<int64_t>(0, std::min(count, args.fan_out))};
   }
 
-  // results[edge] = added + row(senders[edge]) . columns.
-  JHGNN_INLINE void dots(const int32_t* senders, int64_t count, const float* columns, Numbers added, float* results) const {
+  JHGNN_INLINE void fetch(Ahead ahead, int64_t edge, int64_t column) const {
+    const uintptr_t number = static_cast<uint32_t>(ahead.senders[edge]);
+    const uintptr_t row = reinterpret_cast<uintptr_t>(args.x) + number * static_cast<uintptr_t>(args.in_width) * sizeof(float);
+    __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(column) * sizeof(float)));
+  }
+
+  // results[edge] = added + row(senders[edge]) . columns. Fetches the rows `ahead`, as many as these at most.
+  JHGNN_INLINE void dots(const int32_t* senders, int64_t count, const float* columns, Numbers added, float* results,
+                         Ahead ahead) const {
     const int64_t width = args.in_width;
     in_blocks<kRowsTogether>(count, [&](int64_t edge, auto together) __attribute__((always_inline)) {
       constexpr int kCount = decltype(together)::value;
@@ -112,10 +126,15 @@ struct RowAttentionOf {
         total[i] = added;
         rows[i] = row(senders[edge + i]);
       }
-      for (int64_t column = 0; column < width; ++column) {
-        const Numbers factor = get(columns + column * kHeads);
+      const int64_t fetched = ahead.count - edge < kCount ? ahead.count - edge : kCount;
+      for (int64_t first = 0; first < width; first += kLineColumns) {
+        for (int64_t i = 0; i < fetched; ++i) fetch(ahead, edge + i, first);
+        const int64_t last = first + kLineColumns < width ? first + kLineColumns : width;
+        for (int64_t column = first; column < last; ++column) {
+          const Numbers factor = get(columns + column * kHeads);
 #pragma GCC unroll 8
-        for (int i = 0; i < kCount; ++i) total[i] += factor * rows[i][column];
+          for (int i = 0; i < kCount; ++i) total[i] += factor * rows[i][column];
+        }
       }
 #pragma GCC unroll 8
       for (int i = 0; i < kCount; ++i) put(results + (edge + i) * kHeads, total[i]);
@@ -123,29 +142,39 @@ struct RowAttentionOf {
   }
 
   // to[column] = (what is there, if kAdd) + sum over edges of factors[edge] * row(senders[edge])[column].
+  // Fetches the rows `ahead`, a line of each with as many columns of these.
   template <bool kAdd>
-  JHGNN_INLINE void weighted_rows(const int32_t* senders, int64_t count, const float* factors, float* to) const {
+  JHGNN_INLINE void weighted_rows(const int32_t* senders, int64_t count, const float* factors, float* to,
+                                  Ahead ahead) const {
+    const int64_t both = ahead.count < count ? ahead.count : count;
     in_blocks<kColumnsTogether>(args.in_width, [&](int64_t column, auto together) __attribute__((always_inline)) {
       constexpr int kCount = decltype(together)::value;
       Numbers total[kCount];
 #pragma GCC unroll 16
       for (int i = 0; i < kCount; ++i) total[i] = kAdd ? get(to + (column + i) * kHeads) : Numbers{};
-      for (int64_t edge = 0; edge < count; ++edge) {
+      const auto add = [&](int64_t edge) __attribute__((always_inline)) {
         const Numbers factor = get(factors + edge * kHeads);
         const float* from = row(senders[edge]) + column;
 #pragma GCC unroll 16
         for (int i = 0; i < kCount; ++i) total[i] += factor * from[i];
+      };
+      int64_t edge = 0;
+      for (; edge < both; ++edge) {
+        fetch(ahead, edge, column);
+        add(edge);
       }
+      for (; edge < count; ++edge) add(edge);
+      for (; edge < ahead.count; ++edge) fetch(ahead, edge, column);
 #pragma GCC unroll 16
       for (int i = 0; i < kCount; ++i) put(to + (column + i) * kHeads, total[i]);
     });
   }
 
   // logits, weights and, with dropout, kept of a receiver and its neighbours.
-  JHGNN_INLINE void weigh(int64_t target, const int32_t* senders, int64_t count) const {
+  JHGNN_INLINE void weigh(int64_t target, const int32_t* senders, int64_t count, Ahead ahead) const {
     float own[kHeads] = {};
     for (int64_t head = 0; head < args.heads; ++head) own[head] = args.logit_dst[target * args.heads + head];
-    dots(senders, count, args.columns, get(own), logits);
+    dots(senders, count, args.columns, get(own), logits, ahead);
     Numbers top = Numbers{} - __builtin_inff();
     for (int64_t edge = 0; edge < count; ++edge) {
       const Numbers logit = get(logits + edge * kHeads), leaky = logit >= 0.0f ? logit : logit * args.slope;
@@ -179,7 +208,6 @@ struct RowAttentionOf {
     const int64_t out_width = args.heads * args.width;
     float* result = cotangents;  // [width, kHeads]
     for (int64_t target = first; target < last; ++target) {
-      prefetch(target + 1);
       float* out = args.out + target * out_width;
       const int64_t count = args.num_neighbors[target];
       if (count == 0) {
@@ -188,8 +216,9 @@ struct RowAttentionOf {
       }
       const int32_t* senders = find(target);
       if (!senders) return false;
-      weigh(target, senders, count);
-      weighted_rows<false>(senders, count, after_dropout(), sums);
+      const Ahead ahead = ahead_of(target);
+      weigh(target, senders, count, ahead.first_half());
+      weighted_rows<false>(senders, count, after_dropout(), sums, ahead.second_half());
       in_blocks<8>(args.width, [&](int64_t at, auto together) __attribute__((always_inline)) {
         constexpr int kCount = decltype(together)::value;
         Numbers total[kCount]{};
@@ -236,7 +265,6 @@ struct RowAttentionOf {
     const int64_t out_width = args.heads * args.width, in_width = args.in_width;
     int waiting = 0;
     for (int64_t target = first; target < last; ++target) {
-      prefetch(target + 1);
       float* d_logit_dst = args.d_logit_dst + target * args.heads;
       const int64_t count = args.num_neighbors[target];
       if (count == 0) {
@@ -245,10 +273,11 @@ struct RowAttentionOf {
       }
       const int32_t* senders = find(target);
       if (!senders) return false;
-      weigh(target, senders, count);
+      const Ahead ahead = ahead_of(target);
+      weigh(target, senders, count, {});
       const float* factors = after_dropout();
       float *own = sums + waiting * in_width * kHeads, *cotangent = cotangents + waiting * args.width * kHeads;
-      weighted_rows<false>(senders, count, factors, own);
+      weighted_rows<false>(senders, count, factors, own, ahead.first_half());
       transpose(args.cotangent + target * out_width, args.heads, args.width, args.width, cotangent, kHeads);
       for (int64_t column = 0; column < in_width; ++column) {
         const float* weight = args.weight + column * args.width * kHeads;
@@ -256,7 +285,7 @@ struct RowAttentionOf {
         for (int64_t at = 0; at < args.width; ++at) total += get(weight + at * kHeads) * get(cotangent + at * kHeads);
         put(moved + column * kHeads, total);
       }
-      dots(senders, count, moved, Numbers{}, products);
+      dots(senders, count, moved, Numbers{}, products, {});
       Numbers mean{};
       for (int64_t edge = 0; edge < count; ++edge) mean += get(factors + edge * kHeads) * get(products + edge * kHeads);
       Numbers of_target{};
@@ -270,7 +299,7 @@ struct RowAttentionOf {
       float lanes[kHeads];
       put(lanes, of_target);
       for (int64_t head = 0; head < args.heads; ++head) d_logit_dst[head] = lanes[head];
-      weighted_rows<true>(senders, count, products, d_columns);
+      weighted_rows<true>(senders, count, products, d_columns, ahead.second_half());
       if (args.factors) {
         float* to = args.factors + target * args.fan_out * 2 * kHeads;
         for (int64_t edge = 0; edge < count; ++edge) {
@@ -293,13 +322,10 @@ struct RowAttentionOf {
     return true;
   }
 
-  // Columns `first` to `first + count` (at most kStripe) of args.d_x, of all senders, from args.factors.
+  // Adds columns `first` to `first + count` (at most kStripe) to args.d_x, of all senders, from args.factors.
   void d_rows(int64_t first, int64_t count) const {
     constexpr int kVectors = kStripe / kLanes;
     const int64_t out_width = args.heads * args.width, in_width = args.in_width;
-    for (int64_t source = 0; source < args.sources; ++source) {
-      for (int64_t i = 0; i < count; ++i) args.d_x[source * in_width + first + i] = 0.0f;
-    }
     float back[2 * kHeads][kStripe] = {};  // a head's cotangent back through the weight, and its column
     for (int64_t head = 0; head < args.heads; ++head) {
       for (int64_t i = 0; i < count; ++i) back[kHeads + head][i] = args.columns[(first + i) * kHeads + head];
@@ -316,6 +342,10 @@ struct RowAttentionOf {
           for (int v = 0; v < kVectors; ++v) total[v] += load(weight + v * kLanes) * cotangent[head * args.width + at];
         }
         for (int v = 0; v < kVectors; ++v) store(back[head] + v * kLanes, total[v]);
+      }
+      const Ahead ahead = ahead_of(target);
+      for (int64_t edge = 0; edge < ahead.count; ++edge) {
+        __builtin_prefetch(args.d_x + ahead.senders[edge] * in_width + first, 1);
       }
       const float* factors = args.factors + target * args.fan_out * 2 * kHeads;
       for (int64_t edge = 0; edge < edges; ++edge, factors += 2 * kHeads) {
