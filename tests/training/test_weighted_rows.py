@@ -69,15 +69,23 @@ def test_steps_with_dropout_are_those_of_projected_rows(model: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["rgat", "han"])
+@pytest.mark.parametrize("model", [pytest.param("rgat", marks=pytest.mark.long), "han"])
 def test_so_are_those_of_a_sampling_device(model: str) -> None:
     side = {"sampling": {"side": "device"}}
     assert_near(first_and_last(model, AS_ROWS, **side), first_and_last(model, "fanout", **side))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("remat", ["full", "stage", "dots", "na"])
-@pytest.mark.parametrize("model", ["rgat", "han, 2 layers"])
+@pytest.mark.parametrize(
+    ("model", "remat"),
+    [
+        ("rgat", "full"),
+        ("rgat", "dots"),
+        pytest.param("rgat", "stage", marks=pytest.mark.long),
+        ("han, 2 layers", "stage"),
+        pytest.param("han, 2 layers", "na", marks=pytest.mark.long),
+    ],
+)
 def test_recomputation_changes_nothing(model: str, remat: str) -> None:
     kept = first_and_last(model, AS_ROWS)
     recomputed = first_and_last(model, AS_ROWS, training={"remat": remat})
