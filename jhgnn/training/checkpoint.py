@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint
 
 from jhgnn.errors import InputError, StorageError
 from jhgnn.runtime.files import sync_folder, write_json
@@ -35,10 +34,15 @@ from jhgnn.training.parts import Parts
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.tensorstore_leaks import without_leaks
 
-ocp = orbax.checkpoint.v1
-
 _PREFIX = "epoch-"
 _TEMPORARY = "orbax-checkpoint-tmp"
+
+
+def orbax() -> Any:
+    """Orbax, imported with the first checkpoint: it takes half a second, for which no first step has to wait."""
+    import orbax.checkpoint
+
+    return orbax.checkpoint.v1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +134,7 @@ class CheckpointStore:
                 with quiet_threads("absl"), without_leaks():
                     in_memory, in_files = mapped_leaves.apart(tree)
                     metadata = about | {"shapes": _shapes(tree), "mapped": sorted(in_files)}
-                    ocp.save_checkpointables(path, in_memory, overwrite=True, custom_metadata=metadata)
+                    orbax().save_checkpointables(path, in_memory, overwrite=True, custom_metadata=metadata)
                 if jax.process_index() == 0:
                     mapped_leaves.write(path, in_files)
                     self._complete_with(path, digests(path, sync=True))
@@ -267,14 +271,14 @@ def _restore(path: Path, tree: dict[str, Any], parts: Parts | None = None) -> di
         on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=on_device), tree)
     with _reading(path):
-        return mapped_leaves.joined(path, ocp.load_checkpointables(path, abstract), in_files)
+        return mapped_leaves.joined(path, orbax().load_checkpointables(path, abstract), in_files)
 
 
 def _metadata(path: Path) -> Any:
     with _reading(path):
         if is_sharded(path):
             return read_manifest(path)
-        found = ocp.checkpointables_metadata(path).custom_metadata
+        found = orbax().checkpointables_metadata(path).custom_metadata
         if not isinstance(found, dict) or not {"progress", "shapes"} <= found.keys():
             # Its digests fit, so it was there; Orbax takes a file that it cannot read for one that holds nothing.
             raise OSError(errno.EIO, os.strerror(errno.EIO))

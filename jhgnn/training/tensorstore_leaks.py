@@ -9,8 +9,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbax.checkpoint._src.serialization import tensorstore_utils
-
 
 @contextlib.contextmanager
 def without_leaks() -> Iterator[None]:
@@ -18,6 +16,8 @@ def without_leaks() -> Iterator[None]:
 
     It holds for all threads, since those of Orbax write, so only one of them may be inside.
     """
+    from orbax.checkpoint._src.serialization import tensorstore_utils  # with Orbax itself, at the first checkpoint
+
     replaced: dict[str, Any] = {"get_tensorstore_raw_bytes": lambda *_, **__: 0}
     library = getattr(tensorstore_utils, "ts", None)
     if library is not None:
