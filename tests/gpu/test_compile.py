@@ -76,9 +76,7 @@ def test_what_the_reference_does_breaks_them() -> None:
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize(
-    "gpu", [pytest.param("a100", marks=pytest.mark.long), pytest.param("h200", marks=pytest.mark.long), "b200"]
-)
+@pytest.mark.parametrize("gpu", [pytest.param(name, marks=pytest.mark.long) for name in ("a100", "h200", "b200")])
 def test_other_kinds_of_device(gpu: str) -> None:
     case = Case("rgcn_acm", "", {})
     rows = rows_of(case, [gpu])

@@ -49,7 +49,7 @@ def with_rows(config, rows, **kernels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "implementation"), RUNS + [pytest.param(*each, marks=pytest.mark.slow) for each in SLOW_RUNS]
+    ("case", "implementation"), RUNS + [pytest.param(*each, marks=pytest.mark.long) for each in SLOW_RUNS]
 )
 def test_loss_and_gradients_are_those_of_the_whole_graph_with_dropout(case, implementation):
     graph = few_train(3)
