@@ -1,5 +1,6 @@
 """Measuring one case: worker processes, their environment, which columns run side by side, and accuracy runs."""
 
+import math
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ from bench.comparison.environment import missing, peers_python
 from bench.comparison.protocol import Worker, WorkerError
 from jhgnn.config import Config
 from jhgnn.config.recipe import override
+from jhgnn.data import load
 from tests.models.heterographs import academic
 
 GIB = 2**30
@@ -121,3 +123,28 @@ def test_every_framework_trains_from_the_same_weights(model, tmp_path, monkeypat
         theirs = bench.accuracy(framework, variant, 1)
         scores = ("test_micro_f1", "test_macro_f1", "best_epoch", "epochs", "epochs_to_target")
         assert {key: theirs[key] for key in scores} == pytest.approx({key: ours[key] for key in scores}), framework
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", measure.MINIBATCH_CASES, ids=lambda case: case.model)
+def test_mini_batches_of_every_framework_learn_the_same_graph(case, tmp_path, monkeypatch):
+    """From their own weights and draws: all begin near the loss of guessing, and come well below it."""
+    if not peers_python().exists():
+        pytest.skip("no peers; `make compare` creates them")
+    graph = load("synthetic", "mag", scale=0.004, progress=False).with_reverse_relations()
+    monkeypatch.setattr(measure, "read_dataset", lambda dataset: graph)
+    monkeypatch.setattr(measure, "LEAST_BATCHES", 12)
+    monkeypatch.setattr(measure, "MOST_BATCHES", 12)
+    bench = measure.Bench(case, tmp_path, measure.Clock(600), 2)
+    guess = math.log(graph.num_classes)
+    for framework in ("jhgnn", *(each for each in measure.PEERS if not missing(each))):
+        try:
+            cell = bench.minibatches(framework)
+        except WorkerError as error:
+            if "neither is installed" not in str(error):  # PyG's loader has a package of its own
+                raise
+            continue
+        for mode in cell["modes"].values():
+            assert mode["targets_per_s"] > 0
+            assert mode["loss"] < 1.05 * guess, (framework, mode)
+        assert cell["process_peak_bytes"] > cell["peak_before_bytes"] > 0
