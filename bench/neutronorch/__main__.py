@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=16, help="of each of these batches")
     parser.add_argument("--seeds", type=int, default=5, help="of convergence")
     parser.add_argument("--train-steps", type=int, default=100, help="before gradients, and of convergence")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="in bench/results by default, by data and part")
     options = parser.parse_args()
     problem, say = read(options.data, options.scale, options.batch_size), Say()
     result: dict[str, Any] = {
@@ -57,7 +57,8 @@ def main() -> None:
         result[part] = _measured(part, problem, options)
         _show(say, part, result[part])
     result["load_at_the_end"] = round(os.getloadavg()[0], 1)
-    name = f"neutronorch_{options.data}.json"
+    alone = f"{options.parts[0]}_" if len(options.parts) == 1 else ""
+    name = f"neutronorch_{alone}{options.data}.json"
     store(options.output or RESULTS / name, result)
 
 
