@@ -1,24 +1,8 @@
 """No option, recipe, file or setting that is drawn ends in a traceback; defects planted into the package are found."""
 
-import ctypes
-
 import pytest
 
 from tests.faults.fuzz import CASES, TracebackError, hunt
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-
-
-@pytest.fixture(autouse=True)
-def memory_goes_back():
-    """Tests before these in the process may have told glibc to keep what is freed, up to a GiB a piece, as commands do.
-
-    Files that claim to be large would then fill the machine (19 GiB once), where untouched pages cost nothing else.
-    """
-    libc = ctypes.CDLL(None)
-    for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-        libc.mallopt(option, 128 * 1024)
-    libc.malloc_trim(0)
 
 
 def test_there_are_two_thousand_cases():
