@@ -231,6 +231,11 @@ def _read_labels(
             raise InputError(f"{source.where(name)} has no labels of {type_names[number]!r}; need one at least")
     highest = max(max(given[name][int(node)]) for name, ids in members.items() for node in ids)
     num_classes = max(highest + 1, info.num_classes.get(number, 0))
+    if num_classes > MAX_CLASSES:
+        raise InputError(
+            f"{source.where('info.dat')} names class {num_classes - 1} of {type_names[number]!r}; need 0 to"
+            f" {MAX_CLASSES - 1}"
+        )
     labels = (
         np.zeros((nodes.counts[number], num_classes), np.uint8)
         if several

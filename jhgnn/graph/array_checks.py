@@ -14,6 +14,9 @@ from jhgnn.graph.texts import as_texts
 
 SPLITS = ("train", "val", "test")
 
+MOST_CLASSES = 1 << 20
+"""A damaged file may hold any number, and each class has weights and a line of a table, whether it is used or not."""
+
 
 def key_index(keys: np.ndarray) -> KeyIndex:
     """The index of keys as a graph holds them; raises RepeatedKeyError."""
@@ -174,9 +177,11 @@ class ArrayChecks:
     def labels(self, given: object, count: int, num_classes: int | None) -> tuple[np.ndarray, int]:
         labels = self.array(given, "labels")
         if num_classes is not None and (
-            isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer) or num_classes < 1
+            isinstance(num_classes, bool)
+            or not isinstance(num_classes, int | np.integer)
+            or not 1 <= num_classes <= MOST_CLASSES
         ):
-            raise self.error(f"num_classes is {num_classes!r}; need a whole number from 1 on, or None")
+            raise self.error(f"num_classes is {num_classes!r}; need a whole number from 1 to {MOST_CLASSES}, or None")
         if labels.ndim not in (1, 2) or len(labels) != count:
             raise self.error(f"labels have shape {labels.shape}; need {count} rows and one or two dimensions")
         if labels.dtype.kind not in "iub" and not (
@@ -190,7 +195,7 @@ class ArrayChecks:
                 raise self.error("multi-label labels hold something other than 0 and 1")
             return labels.astype(np.uint8), labels.shape[1]
         labels = labels.astype(np.int64)
-        classes = int(labels.max(initial=-1)) + 1 if num_classes is None else num_classes
+        classes = min(int(labels.max(initial=-1)) + 1, MOST_CLASSES) if num_classes is None else num_classes
         bad = (labels < -1) | (labels >= classes)
         if bad.any():
             row = int(np.argmax(bad))

@@ -153,7 +153,7 @@ class HeteroGraph:
             features: type -> dense `[num_nodes, width]` or any scipy sparse array; absent or None: no features.
             target: the labelled type.
             labels: `[num_targets]` class ids (-1: unlabelled) or `[num_targets, num_classes]` zeros and ones.
-            num_classes: found from the labels where None.
+            num_classes: found from the labels where None; at most 1,048,576.
             splits: `train`, `val`, `test` -> node ids, or boolean masks `[num_targets]`.
             links: edges to predict; each must be an edge of its relation.
             keys: type -> integers or strings `[num_nodes]`, each once.

@@ -106,6 +106,8 @@ CASES: list[tuple[str, str, Break, str]] = [
      r"row 3: link 3 6 joins movie to keyword"),
     ("hgb", "no links", given("link.dat", b""), r"link\.dat has no links"),
     ("hgb", "label out of range", replaced("label.dat", b"0,2", b"0,3"), r"label\.dat row 1: label 3.*0 to 2"),
+    ("hgb", "class out of range", given("info.dat", b"TYPE\tCLASS\tMEANING\n0\t999999999\tdrama\n"),
+        r"info\.dat names class 999999999 of 'type0'; need 0 to 65535"),
     ("hgb", "negative label", replaced("label.dat", b"0,2", b"-1"), r"label\.dat row 1: label -1"),
     ("hgb", "word for a label", replaced("label.dat", b"0,2", b"drama"), r"label\.dat row 1"),
     ("hgb", "label of wrong type", replaced("label.dat", b"1\tAlien\t0", b"1\tAlien\t1"),

@@ -51,6 +51,8 @@ BROKEN = [
     ({"labels": np.zeros(3, int)}, r"labels have shape \(3,\); need 4 rows"),
     ({"labels": np.array([0, 1, -2, 1])}, r"label -2 at row 2"),
     ({"labels": np.array([0, 5, 0, 1]), "num_classes": 3}, r"label 5 at row 1 is out of range; need -1 to 2"),
+    ({"labels": np.array([0, 1, 2**30, 1])}, r"label 1073741824 at row 2 is out of range; need -1 to 1048575"),
+    ({"labels": np.array([0, 1, 0, 1]), "num_classes": 2**31}, r"num_classes is 2147483648; need .* from 1 to 1048576"),
     ({"labels": np.array([0, 0.5, 0, 1])}, r"not whole numbers"),
     ({"labels": np.full((4, 2), 2)}, r"other than 0 and 1"),
     ({"labels": np.zeros((4, 2), int), "num_classes": 3}, r"2 columns but num_classes is 3"),
