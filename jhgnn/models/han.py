@@ -11,7 +11,6 @@ from flax import nnx
 from jhgnn.config import ModelConfig
 from jhgnn.graph.packed import NAME as PACKED
 from jhgnn.graph.packed import PackedGraphs
-from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.schema import Relation
 from jhgnn.nn.block import Block
 from jhgnn.nn.embeddings import InputEmbeddings
@@ -102,8 +101,7 @@ class HANLayer(Layer):
             if name not in drawn:
                 continue
             graph, logit_dst = block.graphs[name], projected[f"{name}/dst"][:num_rows]
-            if name in weighted:
-                assert isinstance(graph, NeighborTable)
+            if weighs_rows(graph, implementations[name]):
                 (weight,) = self.projection.stack([name])
                 aggregated = self.attention.over_rows(
                     graph, dense_rows(x), weight, logit_dst, layer=self.layer, step_seed=step_seed

@@ -15,7 +15,6 @@ from jhgnn.config import ModelConfig
 from jhgnn.graph.edge_features import EdgeFeatures
 from jhgnn.graph.packed import NAME as PACKED
 from jhgnn.graph.packed import PackedGraphs
-from jhgnn.graph.sampled import NeighborTable
 from jhgnn.nn import recompute
 from jhgnn.nn.block import Block
 from jhgnn.nn.edge_projection import EdgeProjection
@@ -120,7 +119,8 @@ class RGATLayer(SumOverRelations):
         """
         x, num_rows = rows[node_type], block.num_rows.get(node_type, 0)
         known = self.projections[node_type].names if node_type in self.projections else ()
-        sent = [name for name in known if name in relations and name != SELF and not self._weighs_rows(name, block)]
+        sent = [name for name in known if name in relations and name != SELF]
+        sent = [name for name in sent if not weighs_rows(block.graphs[name], self.implementations[name])]
         makes = [SELF] if own and SELF in known else []
         into = [name for name in relations if self.plan.relations[name].target == node_type]
         within, crossing = [n for n in into if n in known], [n for n in into if n not in known]
@@ -141,10 +141,6 @@ class RGATLayer(SumOverRelations):
                 projected = self._by_stack(x, node_type, [*sent, *makes], columns)
             of_receivers = {*makes, *(f"{name}/dst" for name in into)}
             return {name: part[:num_rows] if name in of_receivers else part for name, part in projected.items()}
-
-    def _weighs_rows(self, name: str, block: Block) -> bool:
-        """Whether a relation's senders are not projected, since their rows are weighted as they are."""
-        return weighs_rows(block.graphs[name], self.implementations[name])
 
     def _by_stack(
         self, x: Rows, node_type: str, names: Sequence[str], columns: Sequence[Columns]
@@ -183,11 +179,11 @@ class RGATLayer(SumOverRelations):
             if separately:
                 source = self._project(rows, relation.source, block, [name], own=False)
                 target = self._project(rows, relation.target, block, [name], own=False)
-            if self._weighs_rows(name, block):
-                table, (weight,) = block.graphs[name], self.projections[relation.source].stack([name])
-                assert isinstance(table, NeighborTable)
+            graph = block.graphs[name]
+            if weighs_rows(graph, self.implementations[name]):
+                (weight,) = self.projections[relation.source].stack([name])
                 return self.attention.over_rows(
-                    table,
+                    graph,
                     dense_rows(rows[relation.source]),
                     weight,
                     target[f"{name}/dst"],
@@ -198,7 +194,7 @@ class RGATLayer(SumOverRelations):
             if name in block.edge_features:
                 z, logit_src = self._split(name, block.edge_features[name], z, logit_src)
             return self.attention(
-                block.graphs[name],
+                graph,
                 z,
                 logit_src,
                 target[f"{name}/dst"],

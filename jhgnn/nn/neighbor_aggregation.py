@@ -1,6 +1,7 @@
 """Neighbor aggregation (NA): what each relation or metapath sends to its receivers, by mean or by attention."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +72,7 @@ def logits_follow(x: Rows, dtype: jax.typing.DTypeLike) -> bool:
     return x.num_rows <= 2 * x.num_columns
 
 
-def weighs_rows(graph: SemanticGraph | NeighborTable, implementation: str) -> bool:
+def weighs_rows(graph: SemanticGraph | NeighborTable, implementation: str) -> TypeGuard[NeighborTable]:
     """Whether attention along a graph reads senders' rows as they are (`AttentionAggregation.over_rows`)."""
     return implementation == AS_ROWS and isinstance(graph, NeighborTable)
 

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 
 from jhgnn.graph.sampled import NeighborTable
+from jhgnn.ops.attention_options import checked_seed, kernel_attributes
 from jhgnn.ops.dense_matmul import dense_matmul
 from jhgnn.ops.implementation import Implementation, Op, fused_on_cpu, without_library
 from jhgnn.ops.neighbor_attention import neighbor_attention
-from jhgnn.random.counter_hash import keep_threshold
 
 MOST_HEADS = 16
 """Of the kernel, which holds a number of each head in a vector."""
@@ -74,11 +73,7 @@ def row_attention(
             f" weight {weight.shape}, columns {columns.shape}, logit_dst {logit_dst.shape}; need [sources, in_width],"
             " [in_width, heads * width], [in_width, heads], [targets, heads]"
         )
-    if not 0.0 <= dropout_rate < 1.0 or not 0.0 <= negative_slope <= 1.0:
-        raise ValueError(f"need dropout_rate in [0, 1) and negative_slope in [0, 1]: {dropout_rate}, {negative_slope}")
-    if dropout_rate > 0.0 and dropout_seed is None:
-        raise ValueError(f"dropout_rate {dropout_rate} needs a dropout_seed")
-    seed = jnp.zeros((), jnp.uint32) if dropout_seed is None else jnp.asarray(dropout_seed, jnp.uint32)
+    seed = checked_seed(negative_slope, dropout_rate, dropout_seed)
     attended: jax.Array = chosen.function(
         table, x, weight, columns, logit_dst, seed, negative_slope=negative_slope, dropout_rate=dropout_rate
     )
@@ -169,7 +164,7 @@ def _attend(
 ) -> jax.Array:
     shape = jax.ShapeDtypeStruct((logit_dst.shape[0], weight.shape[1]), jnp.float32)
     call = jax.ffi.ffi_call("jhgnn_row_attention_forward", shape)
-    return jnp.asarray(call(*drawn.arguments(x, weight, columns, logit_dst), **_attributes(slope, rate)))
+    return jnp.asarray(call(*drawn.arguments(x, weight, columns, logit_dst), **kernel_attributes(slope, rate)))
 
 
 def _forward(slope: float, rate: float, drawn: _Drawn, *arrays: CustomVJPPrimal) -> tuple[jax.Array, tuple]:
@@ -187,19 +182,11 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array 
     if wanted is None:
         shapes[0] = jax.ShapeDtypeStruct((0, 0), jnp.float32)
     call = jax.ffi.ffi_call("jhgnn_row_attention_backward", shapes)
-    found = call(*drawn.arguments(*values), cotangent, **_attributes(slope, rate))
+    found = call(*drawn.arguments(*values), cotangent, **kernel_attributes(slope, rate))
     return None, None if wanted is None else found[0], *found[1:]
 
 
 _attend.defvjp(_forward, _backward, symbolic_zeros=True)
-
-
-def _attributes(slope: float, rate: float) -> dict[str, np.generic]:
-    return {
-        "slope": np.float32(slope),
-        "threshold": np.uint32(keep_threshold(rate) if rate > 0.0 else 0),
-        "scale": np.float32(1.0 / (1.0 - rate)),
-    }
 
 
 OP = Op(

@@ -178,16 +178,13 @@ def plan_sampling(problem: Problem) -> Sampling:
         tables[ERASED] = degrees.astype(np.float32)[:, None]
     features = HostRows(cast(Any, tables))  # those of parts are cut for the devices, and never gathered here
     side = _choose_side(config, sampled, plan, featured)
-    drawn = {draw.name: draw for draw in plan.draws if any(draw.widths)}
-    weighted = choose_weighted_rows(problem, plan, tables, featured)
-    rest = _choose_aggregation(problem, side[0]) if len(weighted) < len(drawn) else (AS_ROWS, "")
-    chosen = {name: weighted.get(name, rest) for name in (*names, *drawn)}
+    drawn = dict.fromkeys(draw.name for draw in plan.draws if any(draw.widths))
+    aggregation = _choose_aggregation(problem, side[0])
+    chosen = dict.fromkeys((*names, *drawn), aggregation) | choose_weighted_rows(problem, plan, tables, featured)
     spec = dataclasses.replace(spec, implementations={name: chosen[name][0] for name in names})
     compressed = frozenset(name for name in drawn if _reads_edges(model.aggregation, chosen[name][0]))
     choices += [
-        Choice(
-            "neighbor_sum", name, chosen[name][0], f"{len(stacked[name].relations)} relations drawn as one, by basis"
-        )
+        Choice("neighbor_sum", name, aggregation[0], f"{len(stacked[name].relations)} relations drawn as one, by basis")
         if name in stacked
         else Choice(model.aggregation, name, *chosen[name])
         for name in drawn
@@ -358,6 +355,8 @@ def _choose_aggregation(problem: Problem, side: Side) -> tuple[str, str]:
     named, made = getattr(problem.config.kernels, key), ("edges",) if side == "host" else ()
     if named == "auto":
         return op.choose(NeighborTable, views=made)
+    if named == AS_ROWS:  # which reads the table itself; `choose_weighted_rows` says where it cannot be
+        return named, f"named by kernels.{key}"
     if not set(op.views(named, NeighborTable)) <= set(made):
         raise InputError(f"kernels.{key} = {named!r} runs on blocks that the host samples for it; use 'auto'")
     return named, f"named by kernels.{key}"

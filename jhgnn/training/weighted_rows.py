@@ -19,7 +19,7 @@ from jhgnn.training.problem import Problem
 def choose_weighted_rows(
     problem: Problem, plan: SamplingPlan, features: Mapping[str, Any], featured: Collection[str]
 ) -> dict[str, tuple[str, str]]:
-    """The draws whose rows are weighted first, each with what its implementation is called, and why.
+    """The draws for which `auto` weights rows first, each with what its implementation is called, and why.
 
     Args:
         problem: the recipe and the model.
@@ -28,7 +28,7 @@ def choose_weighted_rows(
         featured: relations whose edges have features that the model reads.
 
     Raises:
-        InputError: `kernels.attention` asks for it where it cannot be.
+        InputError: `kernels.attention` names it where it cannot be.
     """
     named = problem.config.kernels.attention
     if named not in ("auto", AS_ROWS) or not problem.model.attends():
@@ -41,9 +41,7 @@ def choose_weighted_rows(
         obstacle = _obstacle(problem, draw, features, featured)
         if named == AS_ROWS and obstacle:
             raise InputError(f"kernels.attention = {AS_ROWS!r} along {draw.name!r}: {obstacle}; use 'auto'")
-        if named == AS_ROWS:
-            found[draw.name] = AS_ROWS, "named by kernels.attention"
-        elif not obstacle and _weighs_less(problem, draw, capacities):
+        if named == "auto" and not obstacle and _weighs_less(problem, draw, capacities):
             found[draw.name] = AS_ROWS, "senders are about as many as edges: weighted first, and receivers projected"
     return found
 

@@ -1,10 +1,10 @@
 """neighbor_attention: edge softmax over a target's neighbours, then the weighted sum, for several heads at once."""
 
 import jax
-import jax.numpy as jnp
 
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.ops.attention_options import checked_seed
 from jhgnn.ops.implementation import (
     KERNEL_DTYPES,
     Implementation,
@@ -160,10 +160,6 @@ def neighbor_attention(
             f" logit_src {logit_src.shape}, logit_dst {logit_dst.shape}; need [sources, heads, width],"
             " [sources, heads], [targets, heads]"
         )
-    if not 0.0 <= dropout_rate < 1.0 or not 0.0 <= negative_slope <= 1.0:
-        raise ValueError(f"need dropout_rate in [0, 1) and negative_slope in [0, 1]: {dropout_rate}, {negative_slope}")
-    if dropout_rate > 0.0 and dropout_seed is None:
-        raise ValueError(f"dropout_rate {dropout_rate} needs a dropout_seed")
-    seed = jnp.zeros((), jnp.uint32) if dropout_seed is None else dropout_seed
+    seed = checked_seed(negative_slope, dropout_rate, dropout_seed)
     attend = chosen.at(recompute)
     return attend(graph, z, logit_src, logit_dst, seed, negative_slope=negative_slope, dropout_rate=dropout_rate)

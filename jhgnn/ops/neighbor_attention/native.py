@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
-from jhgnn.random.counter_hash import keep_threshold
+from jhgnn.ops.attention_options import kernel_attributes
 
 
 def neighbor_attention(
@@ -122,7 +121,7 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
         out_minor,
         stats,
         cotangent,
-        **_attributes(slope, rate),
+        **kernel_attributes(slope, rate),
     )
     return None, None, d_z.astype(z.dtype), d_logit_src, d_logit_dst, None
 
@@ -152,17 +151,8 @@ def _call_forward(
     ]
     out, out_minor, stats, _ = jax.ffi.ffi_call(
         "jhgnn_attention_forward", [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    )(incoming.indptr, incoming.indices, z, logit_src, logit_dst, *hashed, **_attributes(slope, rate))
+    )(incoming.indptr, incoming.indices, z, logit_src, logit_dst, *hashed, **kernel_attributes(slope, rate))
     return out, out_minor, stats
-
-
-def _attributes(slope: float, rate: float) -> dict[str, np.generic]:
-    threshold = keep_threshold(rate) if rate > 0.0 else 0
-    return {
-        "slope": np.float32(slope),
-        "threshold": np.uint32(threshold),
-        "scale": np.float32(1.0 / (1.0 - rate)),
-    }
 
 
 def _round_up(value: int, multiple: int) -> int:

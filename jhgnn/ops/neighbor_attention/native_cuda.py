@@ -15,9 +15,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.native.cuda import layout_of, tiles_of
 from jhgnn.native.cuda.rows import Entries
+from jhgnn.ops.attention_options import kernel_attributes
 from jhgnn.ops.bucketed_edges import Edges, has_edges
 from jhgnn.ops.cuda_edges import backwards_of, forwards_of
-from jhgnn.random.counter_hash import keep_threshold
 
 
 def neighbor_attention(
@@ -85,7 +85,7 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
         jax.ShapeDtypeStruct((carries,), jnp.float32),
     )
     d_z, sloped, deltas, _ = jax.ffi.ffi_call("jhgnn_cuda_attention_backward", shapes)(
-        *rows, cotangent, logit_src, targets, *hashed, **_attributes(slope, rate), tile=np.int64(tile)
+        *rows, cotangent, logit_src, targets, *hashed, **kernel_attributes(slope, rate), tile=np.int64(tile)
     )
     d_logit_src = (z.astype(jnp.float32) * sloped).sum(axis=-1) - deltas
     return None, d_z, d_logit_src, d_logit_dst, None
@@ -118,14 +118,6 @@ def _call_forward(
         jax.ShapeDtypeStruct((carries,), jnp.float32),
     )
     out, minor, stats, _ = jax.ffi.ffi_call("jhgnn_cuda_attention_forward", shapes)(
-        *rows, z, logit_src, logit_dst, *hashed, **_attributes(slope, rate), tile=np.int64(tile)
+        *rows, z, logit_src, logit_dst, *hashed, **kernel_attributes(slope, rate), tile=np.int64(tile)
     )
     return out, minor, stats
-
-
-def _attributes(slope: float, rate: float) -> dict[str, np.generic]:
-    return {
-        "slope": np.float32(slope),
-        "threshold": np.uint32(keep_threshold(rate) if rate > 0.0 else 0),
-        "scale": np.float32(1.0 / (1.0 - rate)),
-    }
