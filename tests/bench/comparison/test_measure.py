@@ -128,13 +128,13 @@ def test_every_framework_trains_from_the_same_weights(model, tmp_path, monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize("case", measure.MINIBATCH_CASES, ids=lambda case: case.model)
 def test_mini_batches_of_every_framework_learn_the_same_graph(case, tmp_path, monkeypatch):
-    """From their own weights and draws: all begin near the loss of guessing, and come well below it."""
+    """From their own weights and draws, all come below the loss of guessing, and further in the second mode."""
     if not peers_python().exists():
         pytest.skip("no peers; `make compare` creates them")
     graph = load("synthetic", "mag", scale=0.004, progress=False).with_reverse_relations()
     monkeypatch.setattr(measure, "read_dataset", lambda dataset: graph)
-    monkeypatch.setattr(measure, "LEAST_BATCHES", 12)
-    monkeypatch.setattr(measure, "MOST_BATCHES", 12)
+    monkeypatch.setattr(measure, "LEAST_BATCHES", 20)
+    monkeypatch.setattr(measure, "MOST_BATCHES", 20)
     bench = measure.Bench(case, tmp_path, measure.Clock(600), 2)
     guess = math.log(graph.num_classes)
     for framework in ("jhgnn", *(each for each in measure.PEERS if not missing(each))):
@@ -144,7 +144,8 @@ def test_mini_batches_of_every_framework_learn_the_same_graph(case, tmp_path, mo
             if "neither is installed" not in str(error):  # PyG's loader has a package of its own
                 raise
             continue
-        for mode in cell["modes"].values():
-            assert mode["targets_per_s"] > 0
-            assert mode["loss"] < 1.05 * guess, (framework, mode)
+        first, second = (mode["loss"] for mode in cell["modes"].values())
+        assert first < 0.96 * guess, framework  # HAN's 5.3 of 5.9 is the highest that was seen, and then 4.7
+        assert second < 0.9 * guess, framework
+        assert all(mode["targets_per_s"] > 0 for mode in cell["modes"].values())
         assert cell["process_peak_bytes"] > cell["peak_before_bytes"] > 0
