@@ -58,7 +58,7 @@ def check(command: Callable[[], int]) -> int:
 
 
 def hunt(kind: str, cases: int, *, shrink: bool = True) -> None:
-    """Runs so many cases of a kind; the same ones each time that the same modules are loaded, whose constants are drawn.
+    """Runs so many cases of a kind: the same ones where the same modules are loaded, whose constants Hypothesis draws.
 
     Raises:
         TracebackError: of a case that ends badly; with `shrink` of the smallest that is found.
