@@ -58,17 +58,32 @@ def find() -> str:
     return path
 
 
+def command(watched: Sequence[str], kernels: str = "") -> list[str]:
+    """The command that runs another one under `ncu`, which prints what `read_csv` reads.
+
+    Clocks are left as they are: fixing them would change the device for others, and times would be none of training.
+
+    Args:
+        watched: the command.
+        kernels: only those, as `ncu -k` names them; all where empty.
+
+    Raises:
+        InputError: `ncu` is not installed.
+    """
+    stalls = [f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in STALLS]
+    found = [find(), "--csv", "--page", "raw", "--target-processes", "all", "--clock-control", "none"]
+    found += ["--metrics", ",".join([*METRICS.values(), *stalls])]
+    return [*found, *(["-k", kernels] if kernels else []), *watched]
+
+
 def measure(folder: Path) -> Path:
     """Runs the recipe of a profile's folder for one step under `ncu`; the CSV that it printed.
 
     Raises:
         InputError: `ncu` is not installed, may not read the counters, or profiled nothing.
     """
-    stalls = [f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in STALLS]
-    command = [find(), "--csv", "--page", "raw", "--target-processes", "all"]
-    command += ["--metrics", ",".join([*METRICS.values(), *stalls])]
-    command += [sys.executable, "-m", "jhgnn.profiling.replay", str(folder / "recipe.toml")]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    replayed = [sys.executable, "-m", "jhgnn.profiling.replay", str(folder / "recipe.toml")]
+    done = subprocess.run(command(replayed), capture_output=True, text=True, env=os.environ)
     if done.returncode or "ERR_NVGPUCTRPERM" in done.stdout:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "==ERROR==" in line]
         raise InputError(f"--ncu: {(lines or ['exit code ' + str(done.returncode)])[0].removeprefix('==ERROR== ')}")
@@ -142,18 +157,18 @@ def merge(
         stages[(main.stage, main.direction) if main else ("other", "none")].append(launch)
     profile["ncu"] = {
         "stages": [
-            {"stage": stage, "direction": direction} | _summary(members)
+            {"stage": stage, "direction": direction} | figures(members)
             for (stage, direction), members in sorted(stages.items())
         ],
         "kernels": [
-            {"kernel": name, "op": by_kernel.get(name, "")} | _summary(members)
+            {"kernel": name, "op": by_kernel.get(name, "")} | figures(members)
             for name, members in sorted(kernels.items(), key=lambda item: -_seconds(item[1]))
         ],
         "joined": joined_s / total_s if total_s else 0.0,
     }
 
 
-def _summary(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def figures(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Sums of time and traffic, means of the rest weighted by time; stalls as shares of all stalls."""
     result: dict[str, Any] = {"launches": len(members), "seconds": _seconds(members)}
     traffic = [each["dram_bytes"] for each in members if each["dram_bytes"] is not None]

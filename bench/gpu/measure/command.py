@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from bench.gpu.measure.items import IN_REHEARSAL, ON_DEVICE, Item, groups
 from bench.gpu.measure.packages import missing
 from bench.gpu.measure.processes import Outcome, measure_together
 from bench.gpu.measure.summary import summary
+from bench.gpu.measure.worker import KEPT
 from bench.record import RESULTS, ROOT, commit, store
 
 BUDGET_S, REHEARSAL_BUDGET_S = 540.0, 1800.0
@@ -31,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rehearse", action="store_true", help="the same on the CPU with tiny sizes")
     parser.add_argument("--budget-s", type=float, metavar="S", help=f"seconds, the build included ({BUDGET_S:.0f})")
     parser.add_argument("--only", nargs="*", metavar="TEXT", help="only items whose name contains one of these")
+    parser.add_argument("--skip", nargs="*", default=[], metavar="TEXT", help="leave out items whose name contains one")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep traces and tables of counters there")
+    parser.add_argument("--commit", default="", metavar="NAME", help="of the sources, where they are in no repository")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON (bench/results/gpu-run-DEVICE.json)")
 
 
@@ -54,7 +59,7 @@ class _Record:
             "study": "gpu-run",
             "rehearsal": options.rehearse,
             "label": NOT_MEASURED if options.rehearse else MEASURED,
-            "commit": commit(),
+            "commit": options.commit or commit(),
             "machine": machine(),
             "budget_s": options.budget_s,
             "device": None,
@@ -85,6 +90,8 @@ class _Record:
 
     def _is_wanted(self, item: Item) -> bool:
         # The first item tells the device, and the rate that others are compared with.
+        if any(part in item.name for part in self.options.skip):
+            return False
         return not self.options.only or item.name == "copy" or any(part in item.name for part in self.options.only)
 
     def _group(self, items: list[Item], building: "Future[tuple[dict[str, str], list[str]]]") -> bool:
@@ -109,6 +116,8 @@ class _Record:
         for name, outcome in outcomes.items():
             self._end(name, outcome)
         self._store()
+        if self.options.keep is not None and (self.folder / KEPT).is_dir():
+            shutil.copytree(self.folder / KEPT, self.options.keep, dirs_exist_ok=True)
         return self.found["device"] is not None and not self.no_device
 
     def _take(self, item: Item, row: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bench.gpu.measure.timing import preparing
 from bench.gpu.measure.worker import Run
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
@@ -46,9 +47,20 @@ class Check:
     dtype: str = "float32"
 
 
-def rows(run: Run, part: str) -> Iterator[dict[str, Any]]:
-    """A row a check: the largest error of its results over what is allowed, at most 1 where it conforms."""
+def rows(run: Run, part: str, implementations: Sequence[str] = IMPLEMENTATIONS) -> Iterator[dict[str, Any]]:
+    """A row a check: the largest error of its results over what is allowed, at most 1 where it conforms.
+
+    Runs while other items of the group compile; a kernel that breaks the process's device ends no checks but its own,
+    where implementations are checked by processes of their own.
+    """
+    with preparing(run.folder):
+        yield from _rows(run, part, implementations)
+
+
+def _rows(run: Run, part: str, implementations: Sequence[str]) -> Iterator[dict[str, Any]]:
     for check in first_checks() if part == "first" else rest_checks(run):
+        if check.implementation not in implementations:
+            continue
         if run.sizes.few_graphs and check.graph == LARGE:
             continue
         obstacle = obstacle_of(check)

@@ -1,16 +1,13 @@
 """Hardware counters of a training step by stage, read with Nsight Compute: findings 10 to 12 of the paper."""
 
-import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.gpu.measure.stages import keep, profiled
+from bench.gpu.measure.timing import measuring
 from bench.gpu.measure.worker import Run
-from bench.record import ROOT
 
 FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
 """Kernels that tuning tries would be replayed as well, and not every version tells those of a command buffer apart."""
@@ -21,22 +18,11 @@ MOST_KERNELS = 40
 
 def rows(run: Run, case: str) -> Iterator[dict[str, Any]]:
     """One row: the profile by stage, with counters and what they say of the findings where `ncu` is."""
-    model, _, dataset = case.partition("-")
-    folder = run.folder / "profiles" / case
-    command = [sys.executable, "-m", "jhgnn.profile", "--config", str(ROOT / "configs" / f"{model}_{dataset}.toml")]
-    command += ["--run.dir", str(folder), "--data.scale", str(run.sizes.scale)]
     has_ncu = shutil.which("ncu") is not None and not run.rehearsal
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS if has_ncu else ''}".strip()
-    done = subprocess.run(
-        command + ["--ncu"] * has_ncu,
-        cwd=ROOT,
-        env=dict(os.environ) | {"XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(f"jhgnn.profile: {(done.stderr.strip().splitlines() or ['no message'])[-1][:300]}")
-    profile = json.loads((folder / "profile.json").read_text(encoding="utf-8"))
+    folder = run.folder / "profiles" / f"{case}-counters"
+    with measuring(run.folder):
+        profile = profiled(run, case, folder, FLAGS if has_ncu else "", ["--ncu"] * has_ncu)
+    keep(folder, run.kept / f"counters-{case}.tar.gz")
     row: dict[str, Any] = {"kind": "counters", "case": case, "step": profile["step"]}
     row["stages"] = [{key: each.get(key) for key in ("stage", "direction", "share")} for each in profile["stages"]]
     if not profile["ncu"]:

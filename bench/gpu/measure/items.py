@@ -29,9 +29,11 @@ class Sizes:
         batch_size, fan_out: of mini-batches; 0 and nothing: the recipes' own.
         widths: (heads, width) of attention in the conformance checks.
         few_graphs: conformance on the small graphs that find most, and not on the others.
-        together: processes that compile at the same time.
-        in_pairs: all other items start by twos as well, which is quicker and no way to measure.
+        in_pairs: items start by twos, for a machine of two cores.
         epoch_cases: pairs of a model and a synthetic data set whose epochs are timed.
+        first_epochs: how many of them belong to the first group.
+        staged: pairs whose steps are traced and told by stage.
+        recomputed: pairs whose policies of recomputation are timed.
         profiled: pairs that are profiled with hardware counters.
         densities: how many of the sweep from which thresholds are derived, the highest ones.
         minibatch_models: whose mini-batches are timed.
@@ -50,9 +52,11 @@ class Sizes:
     fan_out: str
     widths: tuple[tuple[int, int], ...]
     few_graphs: bool
-    together: int
     in_pairs: bool
     epoch_cases: tuple[str, ...]
+    first_epochs: int
+    staged: tuple[str, ...]
+    recomputed: tuple[str, ...]
     profiled: tuple[str, ...]
     densities: int
     minibatch_models: tuple[str, ...]
@@ -73,9 +77,11 @@ ON_DEVICE = Sizes(
     fan_out="",
     widths=((8, 8), (1, 64), (3, 5), (17, 3)),
     few_graphs=False,
-    together=3,
     in_pairs=False,
     epoch_cases=EPOCH_CASES,
+    first_epochs=3,
+    staged=("han-dblp", "rgat-dblp", "rgcn-dblp"),
+    recomputed=("han-dblp", "rgat-dblp", "rgcn-dblp"),
     profiled=PROFILED,
     densities=6,
     minibatch_models=("rgcn", "han", "rgat"),
@@ -95,9 +101,11 @@ IN_REHEARSAL = Sizes(
     fan_out="3,2",
     widths=((3, 5),),
     few_graphs=True,
-    together=2,
     in_pairs=True,
     epoch_cases=("han-dblp", "rgcn-imdb"),
+    first_epochs=1,
+    staged=("rgcn-imdb",),
+    recomputed=("rgcn-imdb",),
     profiled=("rgcn-imdb",),
     densities=2,
     minibatch_models=("rgcn",),
@@ -128,26 +136,43 @@ class Item:
 
 
 def groups(sizes: Sizes) -> list[list[Item]]:
-    """All items; those of a group start together and take turns at the device, which pays where they compile long."""
-    epochs = [Item(f"epochs {case}", "epochs", 120.0, {"case": case}) for case in sizes.epoch_cases]
-    minibatches = [
-        Item(f"mini-batches {model}", "minibatches", 150.0, {"model": model}) for model in sizes.minibatch_models
-    ]
-    profiles = [[Item(f"counters {case}", "counters", 100.0, {"case": case})] for case in sizes.profiled]
+    """All items; those of a group compile side by side and take turns at the device."""
+    ways = {name: {"part": "first", "implementations": [name]} for name in ("native", "bucketed")}
+    epochs = [Item(f"epochs {case}", "epochs", 240.0, {"case": case}) for case in sizes.epoch_cases]
     found = [
         [Item("copy", "copy_rate", 60.0, built=False)],
-        [Item("conformance", "conformance", 75.0, {"part": "first"})],
-        [Item("ops beyond the cache", "op_times", 90.0, {"names": ["mag_writes"]})],
-        *([epochs[i : i + sizes.together] for i in range(0, len(epochs), sizes.together)]),
-        [Item("sampling", "sampling_sides", 40.0)],
-        *([minibatches[i : i + sizes.together] for i in range(0, len(minibatches), sizes.together)]),
-        *profiles,
-        [Item("rows of tables", "table_rows", 30.0)],
-        [Item("ops in the cache", "op_times", 90.0, {"names": ["metapath", "star", "chain"]})],
-        [Item("ops by density", "op_times", 90.0, {"names": ["density"]})],
-        [Item("conformance of the rest", "conformance", 90.0, {"part": "rest"})],
+        [
+            Item("conformance of native", "conformance", 75.0, ways["native"]),
+            Item("ops beyond the cache", "op_times", 180.0, {"names": ["mag_writes"]}),
+            *epochs[: sizes.first_epochs],
+        ],
+        epochs[sizes.first_epochs :],
+        [
+            *(Item(f"stages {case}", "stages", 180.0, {"case": case}) for case in sizes.staged),
+            Item("counters of kernels", "kernel_counters", 180.0),
+        ],
+        [
+            Item("conformance of bucketed", "conformance", 90.0, ways["bucketed"]),
+            *(Item(f"recompute {case}", "recompute", 240.0, {"case": case}) for case in sizes.recomputed),
+        ],
+        [
+            Item("sampling", "sampling_sides", 60.0),
+            *(
+                Item(f"mini-batches {model}", "minibatches", 200.0, {"model": model})
+                for model in sizes.minibatch_models
+            ),
+        ],
+        [
+            *(Item(f"counters {case}", "counters", 180.0, {"case": case}) for case in sizes.profiled),
+            Item("rows of tables", "table_rows", 60.0),
+        ],
+        [
+            Item("ops in the cache", "op_times", 90.0, {"names": ["metapath", "star", "chain"]}),
+            Item("ops by density", "op_times", 90.0, {"names": ["density"]}),
+            Item("conformance of the rest", "conformance", 90.0, {"part": "rest"}),
+        ],
     ]
     if not sizes.in_pairs:
-        return found
-    pairs = [found[i : i + 2] for i in range(1, len(found), 2)]
-    return [found[0], *([item for group in pair for item in group] for pair in pairs)]
+        return [group for group in found if group]
+    rest = [item for group in found[1:] for item in group]
+    return [found[0], *(rest[i : i + 2] for i in range(0, len(rest), 2))]

@@ -1,6 +1,8 @@
 """Attention and mean by every implementation, beside cuSPARSE and PyG, and how near they come to a copy's rate."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from bench.comparison.protocol import WorkerError
 from bench.gpu.measure.copy_rate import cache_bytes, measured_rate
-from bench.gpu.measure.timing import timed
+from bench.gpu.measure.timing import measuring, preparing, timed
 from bench.gpu.measure.torch_process import TorchProcess
 from bench.gpu.measure.worker import Run
 from bench.ops.bound import gathers, moved_bytes
@@ -41,16 +43,18 @@ def rows(run: Run, names: list[str]) -> Iterator[dict[str, Any]]:
         if torch.missing:
             yield {"kind": "op", "peers": "left out", "skipped": torch.missing}
         for case, build in graphs(run, names):
-            graph = build()
-            folder = run.folder / "ops" / case
-            _save(graph, folder)
+            with preparing(run.folder):
+                graph = build()
+                folder = run.folder / "ops" / case
+                _save(graph, folder)
+                prepared = _prepared(graph)
             told = {"kind": "op", "case": case, "num_edges": graph.num_edges, "density": graph.density}
             told["beyond_the_cache"] = gathers(graph, cache)
-            for op in OP_NAMES:
-                for backward in (False, True):
+            with measuring(run.folder):
+                for (op, backward), calls in prepared.items():
                     row = told | {"op": op, "pass": "forward + backward" if backward else "forward"}
                     moved = moved_bytes(graph, backward, cache)
-                    for found in (*_ours(graph, op, backward, run), *_peers(torch, folder, op, backward, run)):
+                    for found in (*_ours(calls, run), *_peers(torch, folder, op, backward, run)):
                         if "ms" in found:
                             found["moved_bytes"] = moved
                             found["share_of_copy"] = moved / (found["ms"] / 1e3) / rate if rate else None
@@ -75,32 +79,75 @@ def graphs(run: Run, names: list[str]) -> Iterator[tuple[str, Callable[[], Seman
             yield name, named[name]
 
 
-def _ours(graph: SemanticGraph, op: str, backward: bool, run: Run) -> Iterator[dict[str, Any]]:
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A compiled op and what it takes, or why there is none."""
+
+    implementation: str
+    why: dict[str, str]
+    program: Any = None
+    takes: tuple[Any, ...] = ()
+
+
+def _prepared(graph: SemanticGraph) -> dict[tuple[str, bool], list[_Call]]:
+    """By op and whether its gradient is taken: a call of each implementation, all compiled side by side."""
+    arrays = call_arrays(graph)
+    names = [
+        name
+        for name in ORDER
+        if not (name == "dense" and graph.num_sources * graph.num_targets > LARGEST_DENSE_PAIRS)
+        and not (name == "segment" and graph.num_edges > MOST_SCATTERED_EDGES)
+    ]
+    keys = [(op, backward) for op in OP_NAMES for backward in (False, True)]
+    with ThreadPoolExecutor() as pool:
+        calls = {key: [_compiling(graph, *key, name, arrays, pool) for name in names] for key in keys}
+        return {key: [call() for call in each] for key, each in calls.items()}
+
+
+def call_arrays(graph: SemanticGraph) -> tuple[jax.Array, ...]:
+    """What `bench.ops.rows.call_of` takes beside the graph: rows, logits of both ends, a cotangent."""
     rng = np.random.default_rng(0)
     z = jnp.asarray(rng.normal(size=(graph.num_sources, HEADS, WIDTH)), jnp.float32)
     src, dst = (jnp.asarray(rng.normal(size=(n, HEADS)), jnp.float32) for n in (graph.num_sources, graph.num_targets))
-    cotangent = jnp.asarray(rng.normal(size=(graph.num_targets, HEADS, WIDTH)), jnp.float32)
-    for name in ORDER:
-        if name == "dense" and graph.num_sources * graph.num_targets > LARGEST_DENSE_PAIRS:
-            continue
-        if name == "segment" and graph.num_edges > MOST_SCATTERED_EDGES:
-            continue
-        obstacle = OPS[op].find(name, SemanticGraph, target_platform()).obstacle()
-        if obstacle:
-            yield {"implementation": name, "skipped": obstacle}
-            continue
+    return z, src, dst, jnp.asarray(rng.normal(size=(graph.num_targets, HEADS, WIDTH)), jnp.float32)
+
+
+def _compiling(
+    graph: SemanticGraph, op: str, backward: bool, name: str, arrays: tuple[jax.Array, ...], pool: ThreadPoolExecutor
+) -> Callable[[], _Call]:
+    """Begins to compile; what comes back waits for the end. Tracing is this thread's, whose platform counts."""
+    obstacle = OPS[op].find(name, SemanticGraph, target_platform()).obstacle()
+    if obstacle:
+        return lambda: _Call(name, {"skipped": obstacle})
+    placed = graph.place(OPS[op].views(name))
+    program = pool.submit(jax.jit(call_of(op, name, backward)).lower(placed, *arrays).compile)
+
+    def finished() -> _Call:
         try:
-            placed = graph.place(OPS[op].views(name))
-            lowered = jax.jit(call_of(op, name, backward)).lower(placed, z, src, dst, cotangent)
-            program = lowered.compile()
-            found = timed(lambda program=program, placed=placed: program(placed, z, src, dst, cotangent), run.sizes)  # type: ignore[misc]
+            return _Call(name, {}, program.result(), (placed, *arrays))
         except Exception as error:  # one implementation that fails leaves the others to be measured
-            lines = str(error).strip().splitlines() or [""]
-            yield {"implementation": name, "failed": f"{type(error).__name__}: {lines[0][:300]}"}
-            continue
-        memory = program.memory_analysis()
-        temporaries = None if memory is None else int(memory.temp_size_in_bytes)
-        yield {"implementation": name, "temp_bytes": temporaries} | found
+            return _Call(name, {"failed": _told(error)})
+
+    return finished
+
+
+def _ours(calls: list[_Call], run: Run) -> Iterator[dict[str, Any]]:
+    for call in calls:
+        row: dict[str, Any] = {"implementation": call.implementation} | call.why
+        if call.program is not None:
+            try:
+                found = timed(lambda call=call: call.program(*call.takes), run.sizes)  # type: ignore[misc]
+            except Exception as error:  # one that fails leaves the others to be measured
+                yield row | {"failed": _told(error)}
+                continue
+            memory = call.program.memory_analysis()
+            row |= {"temp_bytes": None if memory is None else int(memory.temp_size_in_bytes)} | found
+        yield row
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}"
 
 
 def _peers(torch: TorchProcess, folder: Path, op: str, backward: bool, run: Run) -> Iterator[dict[str, Any]]:

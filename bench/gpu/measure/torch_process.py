@@ -43,6 +43,8 @@ class TorchProcess:
         self._worked = False
 
     def __enter__(self) -> Self:
+        if not self.missing:  # it imports for seconds, while the programs of this side compile
+            self._worker = self._started()
         return self
 
     def __exit__(
@@ -56,21 +58,27 @@ class TorchProcess:
         Raises:
             WorkerError: it failed, or there was no answer in time.
         """
-        log = self._folder / f"torch-{os.getpid()}.log"
         if self._worker is None:
-            environment = {"PYTHONPATH": str(ROOT)} | (IN_REHEARSAL if self._rehearsal else {})
-            command: list[str | Path] = [self.python, "-W", "ignore", "-m", "bench.gpu.measure.torch_worker"]
-            self._worker = Worker(command, ROOT, environment, log)
+            self._worker = self._started()
         try:
             answer = self._worker.ask(do, timeout_s=REHEARSED_ASK_S if self._rehearsal else ASK_S, **arguments)
             self._worked = True
             return answer
         except WorkerError as error:
             self._close()
-            said = f"{error}; {_last_line(log)}"
+            said = f"{error}; {_last_line(self._log)}"
             if not self._worked:  # what breaks at its first request is not started for each of the next
                 self.missing = f"PyTorch and PyG are left out: {said}"
             raise WorkerError(said) from None
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"torch-{os.getpid()}.log"
+
+    def _started(self) -> Worker:
+        environment = {"PYTHONPATH": str(ROOT)} | (IN_REHEARSAL if self._rehearsal else {})
+        command: list[str | Path] = [self.python, "-W", "ignore", "-m", "bench.gpu.measure.torch_worker"]
+        return Worker(command, ROOT, environment, self._log)
 
     def _close(self) -> None:
         if self._worker is not None:

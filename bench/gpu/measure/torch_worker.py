@@ -146,4 +146,5 @@ def facts() -> Answer:
 
 
 if __name__ == "__main__":
+    torch.zeros(1, device=device())  # a device starts for seconds, which are not those of the first request
     serve({"op": op, "epochs": epochs})

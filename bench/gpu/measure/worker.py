@@ -20,6 +20,7 @@ from bench.gpu.measure.items import IN_REHEARSAL, ON_DEVICE, Sizes
 from jhgnn.runtime.platform import compiling_for
 
 Row = dict[str, Any]
+KEPT = "kept"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,11 @@ class Run:
     folder: Path
     sizes: Sizes
     rehearsal: bool
+
+    @property
+    def kept(self) -> Path:
+        """Below `folder`: what the command keeps beside the results, where it is told to."""
+        return self.folder / KEPT
 
 
 def main() -> None:
