@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("host_kernels")
 ATTENTION, MEAN, SUM = (kernels(op.OP, "cuda") for op in (neighbor_attention, neighbor_mean, neighbor_sum))
 WHOLE = Way("native", platform="cuda")
 HEAD_WIDTHS = [(8, 8), (8, 64), (1, 64), (2, 32), (1, 1), (3, 5), (7, 1), (16, 4), (17, 3), (33, 2), (1, 300), (2, 516)]
-"""Of words of four columns and of single ones; a group of a warp, a warp, several of them."""
+"""Of words of eight and four columns and of single ones; a group of a warp, a warp, several of them."""
 
 
 def tolerance(name: str) -> float:
@@ -212,9 +212,9 @@ def test_mini_batches_train_with_them() -> None:
 @pytest.mark.parametrize(("columns", "together"), [(64, 8), (512, 64), (15, 5), (1, 1), (2000, 4)])
 def test_a_layout_covers_every_column_once(columns: int, together: int) -> None:
     layout = cuda.layout_of(columns, together)
-    covered = layout.vector * layout.packs * layout.group * layout.blocks
+    covered = layout.vector * layout.group * layout.blocks
     assert columns <= covered
-    assert covered - columns < layout.vector * layout.packs * layout.group
+    assert covered - columns < layout.vector * layout.group
     assert together % layout.vector == 0
 
 

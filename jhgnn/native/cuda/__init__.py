@@ -29,9 +29,9 @@ HOW_TO_GET_IT = (
     "(`pip install -e .` in a checkout), or use implementation 'auto'"
 )
 
-MOST_TILES = 8192
-"""As many warps as an H100 holds at a time."""
-LEAST_TILE = 64
+MOST_TILES = 32_768
+"""Of groups of lanes: some times as many as a large GPU holds at a time, so that the last ones leave little of it idle."""
+LEAST_TILE = 16
 """Entries; fewer do not pay for finding the row that a tile begins in."""
 CARRY_BYTES = 16 * 2**20
 """Of the sums of rows that go on in another tile, at most."""
@@ -66,31 +66,32 @@ def available() -> bool:
 
 
 class Layout(NamedTuple):
-    """How the columns of an entry lie over the lanes of a warp, as `layout_of` of `handlers.cc` has it.
+    """How the columns of an entry lie over lanes, as `layout_of` of `handlers.cc` has it.
 
-    `packs` words of `vector` neighbouring columns a lane, `group` lanes an entry, `blocks` warps side by side.
+    `vector` neighbouring columns a lane, `group` lanes an entry, `blocks` such groups side by side.
     """
 
     vector: int
-    packs: int
     group: int
     blocks: int
 
 
 def layout_of(columns: int, together: int) -> Layout:
     """The layout of so many columns, of which `together` neighbouring ones share what is read for them."""
-    vector = 4 if together % 4 == 0 else 1
+    vector = 8 if together % 8 == 0 else 4 if together % 4 == 0 else 1
     words = max(1, -(-columns // vector))
-    packs = 2 if vector == 4 and words > 32 else 1
     group = 1
-    while group < 32 and group * packs < words:
+    while group < min(32, words):
         group *= 2
-    return Layout(vector, packs, group, -(-words // (group * packs)))
+    return Layout(vector, group, -(-words // group))
 
 
 def tiles_of(num_entries: int, layout: Layout, state: int) -> tuple[int, int]:
-    """(entries of a tile, floats of all carries), where a lane carries `state` floats of a row that is cut."""
-    of_tile = 2 * layout.blocks * state * layout.group
+    """(entries of a tile, floats of all carries), where a lane carries `state` floats of a row that is cut.
+
+    Behind the carries is one number a tile, of the row that is cut at its end.
+    """
+    of_tile = 2 * layout.blocks * state * layout.group + 1
     most = max(1, min(MOST_TILES, CARRY_BYTES // (4 * of_tile)))
     entries = max(LEAST_TILE, -(-num_entries // most))
     count = -(-num_entries // entries)

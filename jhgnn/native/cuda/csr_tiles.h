@@ -1,10 +1,12 @@
-// Sums along compressed rows of any lengths, by warps that each take the same number of entries: the skeleton of every
-// kernel here. Hubs are cut wherever a tile ends, short rows share a warp, and there is no atomic.
+// Sums along compressed rows of any lengths, by groups of lanes that each take the same number of entries: the skeleton of
+// every kernel here. Hubs are cut wherever a tile ends, short rows share a tile, and there is no atomic.
 //
-// A warp walks its tile row by row. The lanes of a group cover the columns of an entry; the groups of a warp take
-// entries in turn and are joined at the row's end. A row that lies in one tile is stored; what a tile has of a row that
-// goes on beyond it is carried, and a second kernel joins the carries of each such row in the order of tiles, so that
-// results do not depend on the order in which warps run. Rows without entries are cleared by warps of their own.
+// The lanes of a group cover the columns of an entry. A group walks its tile entry by entry, with the next few on their way
+// whatever rows they belong to: rows of graphs are short, and a walk row by row would wait for memory once a row. What a
+// group reads of a row itself is fetched while it is still busy with the row before. A row that lies in one tile is
+// stored; what a tile has of a row that goes on beyond it is carried, and a second kernel joins the carries of each such
+// row in the order of tiles, so that results do not depend on the order in which groups run. Rows without entries are
+// cleared by groups of their own.
 #pragma once
 
 #include "device.h"
@@ -14,7 +16,7 @@ namespace jhgnn::cuda {
 struct Csr {
   const int32_t* indptr;   // [num_rows + 1]
   const int32_t* ends;     // [num_rows]: entries of a row from there on are padding; null: there is none
-  const int32_t* indices;  // [num_entries]; those from indptr[num_rows] on belong to no row
+  const int32_t* indices;  // [num_entries], in range, those of padding too; from indptr[num_rows] on of no row
   int32_t num_rows;
   int32_t num_entries;
 
@@ -23,8 +25,6 @@ struct Csr {
     const int32_t last = indptr[num_rows];
     return last < num_entries ? last : num_entries;
   }
-  // Of a row, without its padding.
-  JHGNN_DEVICE int32_t count(int32_t row) const { return (ends ? ends[row] : indptr[row + 1]) - indptr[row]; }
 };
 
 // How the work is cut; the same for both kernels.
@@ -32,17 +32,20 @@ struct Tiles {
   int32_t entries;        // of a tile
   int32_t count;          // of tiles
   int32_t group;          // lanes that cover an entry's columns, a power of two
-  int32_t column_blocks;  // warps side by side, each with as many columns as a group covers
-  float* carries;         // [count, 2, column_blocks, State::kSize, group]
+  int32_t column_blocks;  // groups side by side, each with as many columns as its lanes cover
+  float* carries;         // [count, 2, column_blocks, State::kSize, group], then an int32 [count]: see `cut_row_of`
 };
 
-constexpr int kRowsOfAWarp = 32;  // to look through for rows without entries
+constexpr int kAhead = 4;         // entries of a group that are on their way at a time
+constexpr int kRowsToClear = 32;  // that a group looks through for rows without entries
+constexpr int kNear = 16;         // rows that are looked at one by one for the next one with entries
+constexpr int kFewPieces = 64;    // of a cut row that one warp joins alone
 
 JHGNN_DEVICE int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
-// The row that an entry belongs to.
-JHGNN_DEVICE int32_t row_of(const Csr& csr, int32_t entry) {
-  int32_t low = 0, high = csr.num_rows - 1;
+// The row that an entry belongs to, among those from `low` on.
+JHGNN_DEVICE int32_t row_of(const Csr& csr, int32_t entry, int32_t low) {
+  int32_t high = csr.num_rows - 1;
   while (low < high) {
     const int32_t middle = low + (high - low) / 2;
     if (csr.indptr[middle + 1] > entry) {
@@ -54,12 +57,25 @@ JHGNN_DEVICE int32_t row_of(const Csr& csr, int32_t entry) {
   return low;
 }
 
-JHGNN_DEVICE int member(const Tiles& tiles) { return lane() & (tiles.group - 1); }
+JHGNN_DEVICE int member(const Tiles& tiles) { return thread() & (tiles.group - 1); }
+
+// The first of the `width` columns that are a lane's own, of which it has `kVector`.
+template <int kVector>
+JHGNN_DEVICE int32_t column_of(const Tiles& tiles) {
+  return (column_block() * tiles.group + member(tiles)) * kVector;
+}
 
 template <class State>
 JHGNN_DEVICE float* carry_of(const Tiles& tiles, int64_t tile, int slot) {
   const int64_t place = (tile * 2 + slot) * tiles.column_blocks + column_block();
   return tiles.carries + place * State::kSize * tiles.group + member(tiles);
+}
+
+// Which row begins in a tile and goes on beyond it; -1: none.
+template <class State>
+JHGNN_DEVICE int32_t* cut_row_of(const Tiles& tiles, int64_t tile) {
+  const int64_t carries = static_cast<int64_t>(tiles.count) * 2 * tiles.column_blocks * State::kSize * tiles.group;
+  return reinterpret_cast<int32_t*>(tiles.carries + carries) + tile;
 }
 
 template <class State>
@@ -74,105 +90,157 @@ JHGNN_UNROLL
   for (int i = 0; i < State::kSize; ++i) state->values[i] = from[i * stride];
 }
 
-// The entries [begin, end) of one row, by the groups of a warp; every lane has the sum of its columns.
+// A row as a group walks it.
 template <class Op>
-JHGNN_DEVICE void sum_entries(const Csr& csr, const Tiles& tiles, const Op& op, const typename Op::Row& row, int32_t begin,
-                              int32_t end, typename Op::State* state) {
-  const int32_t step = 32 / tiles.group;
-  int32_t at = begin + lane() / tiles.group;
-  // Four entries are on their way at a time: a warp waits for memory most of the time.
-  for (; at + 3 * step < end; at += 4 * step) {
-    typename Op::Entry entries[4];
-JHGNN_UNROLL
-    for (int i = 0; i < 4; ++i) entries[i] = op.read(at + i * step, csr.indices[at + i * step]);
-JHGNN_UNROLL
-    for (int i = 0; i < 4; ++i) op.add(row, entries[i], state);
-  }
-#if JHGNN_FAULT != 1  // planted in tests: a missed tail
-  for (; at < end; at += step) op.add(row, op.read(at, csr.indices[at]), state);
-#endif
-  for (int mask = tiles.group; mask < 32; mask *= 2) {
-    typename Op::State other = *state;
-    from_lane_xor(other.values, mask);
-    op.join(other, state);
-  }
+struct Visit {
+  int32_t end;               // of its entries
+  int32_t stop;              // of those that are no padding
+  typename Op::Row own;      // what is read of the row itself
+};
+
+template <class Op>
+JHGNN_DEVICE Visit<Op> visit(const Csr& csr, const Op& op, int32_t row) {
+  const int32_t end = csr.indptr[row + 1];
+  return {end, csr.ends ? csr.ends[row] : end, op.read_row(row)};
 }
 
-// First kernel: a warp a tile, and behind the tiles a warp for each 32 rows to clear those without entries.
+// First kernel: a group a tile, and behind the tiles a group for every few rows to clear those without entries.
 template <class Op>
 JHGNN_DEVICE void sum_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
   using State = typename Op::State;
-  const int64_t number = block() * warps() + warp();
+  const int64_t number = block() * (threads() / tiles.group) + thread() / tiles.group;
   if (number >= tiles.count) {
-    const int64_t first = (number - tiles.count) * kRowsOfAWarp;
-    for (int64_t row = first; row < first + kRowsOfAWarp && row < csr.num_rows; ++row) {
-      if (csr.indptr[row] == csr.indptr[row + 1] && lane() < tiles.group) op.clear(static_cast<int32_t>(row));
+    const int64_t first = (number - tiles.count) * kRowsToClear;
+    for (int64_t row = first; row < first + kRowsToClear && row < csr.num_rows; ++row) {
+      if (csr.indptr[row] == csr.indptr[row + 1]) op.store(static_cast<int32_t>(row), 0, op.read_row(row), op.empty());
     }
     return;
   }
   const int32_t begin = static_cast<int32_t>(number) * tiles.entries;
   const int32_t end = smaller(begin + tiles.entries, csr.used());
-  int32_t at = begin;
-  int32_t row = at < end ? row_of(csr, at) : 0;
-  while (at < end) {
-    const int32_t row_end = csr.indptr[row + 1];
-    const int32_t stop = smaller(row_end, end);
-    State state = op.empty();
-    sum_entries(csr, tiles, op, op.enter(row), at, csr.ends ? smaller(stop, csr.ends[row]) : stop, &state);
-    const bool begins_here = csr.indptr[row] >= begin;
-    if (lane() < tiles.group) {
-      if (begins_here && row_end <= end) {
-        op.store(row, state);
-      } else {
-        save(state, carry_of<State>(tiles, number, begins_here ? 1 : 0), tiles.group);
-      }
-    }
-    at = stop;
-    ++row;
-    if (at < end && csr.indptr[row + 1] <= at) row = row_of(csr, at);  // rows without entries lie between
+  const bool marks = member(tiles) == 0 && column_block() == 0 && tiles.count > 1;
+  if (begin >= end) {
+    if (marks) *cut_row_of<State>(tiles, number) = -1;
+    return;
   }
+  const int32_t last_row = csr.num_rows - 1;
+  int32_t indices[kAhead];
+JHGNN_UNROLL
+  for (int i = 0; i < kAhead; ++i) indices[i] = begin + i < end ? csr.indices[begin + i] : 0;
+  int32_t row = row_of(csr, begin, 0);
+  int32_t row_begin = csr.indptr[row];
+  Visit<Op> now = visit(csr, op, row), next = visit(csr, op, smaller(row + 1, last_row));
+  op.enter(&now.own);
+  State state = op.empty();
+
+  for (int32_t at = begin; at < end; at += kAhead) {
+    typename Op::Entry entries[kAhead];
+JHGNN_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      if (at + i < end) entries[i] = op.read(at + i, indices[i]);
+    }
+JHGNN_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      const int32_t ahead = at + kAhead + i;
+      indices[i] = ahead < end ? csr.indices[ahead] : 0;
+    }
+JHGNN_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      const int32_t place = at + i;
+#if JHGNN_FAULT == 1  // planted in tests: a missed tail
+      if (place >= end - (end - begin) % kAhead) break;
+#else
+      if (place >= end) break;
+#endif
+      if (place >= now.end) {
+        if (row_begin >= begin) {
+          op.store(row, now.stop - row_begin, now.own, state);
+        } else {
+          save(state, carry_of<State>(tiles, number, 0), tiles.group);
+        }
+        row_begin = place;
+        now = next;
+        ++row;
+        if (now.end <= place) {  // rows without entries lie between
+          int looked = 0;
+          do {
+            ++row;
+            ++looked;
+          } while (looked < kNear && csr.indptr[row + 1] <= place);
+          if (looked == kNear) row = row_of(csr, place, row);
+          now = visit(csr, op, row);
+        }
+        next = visit(csr, op, smaller(row + 1, last_row));
+        op.enter(&now.own);
+        state = op.empty();
+      }
+      if (place < now.stop) op.add(now.own, entries[i], &state);
+    }
+  }
+  const bool begins_here = row_begin >= begin, ends_here = now.end <= end;
+  if (begins_here && ends_here) {
+    op.store(row, now.stop - row_begin, now.own, state);
+  } else {
+    save(state, carry_of<State>(tiles, number, begins_here ? 1 : 0), tiles.group);
+  }
+  if (marks) *cut_row_of<State>(tiles, number) = begins_here && !ends_here ? row : -1;
 }
 
-// Second kernel: a block a tile. The one where a row begins that goes on joins all that tiles have of it.
+// The pieces of a row that begins in `tile`, from the first of `mine` on and every `step`-th; each group has those it
+// takes, and after it all groups of the warp have their sum.
+template <class Op>
+JHGNN_DEVICE typename Op::State join_pieces(const Tiles& tiles, const Op& op, int64_t tile, int64_t pieces, int64_t mine,
+                                            int64_t step) {
+  typename Op::State state = op.empty();
+  for (int64_t i = mine; i < pieces; i += step) {
+    typename Op::State other;
+    load(&other, carry_of<typename Op::State>(tiles, tile + i, i == 0 ? 1 : 0), tiles.group);
+    op.join(other, &state);
+  }
+  for (int mask = tiles.group; mask < 32; mask *= 2) {
+    typename Op::State other = state;
+    from_lane_xor(other.values, mask);
+    op.join(other, &state);
+  }
+  return state;
+}
+
+// Second kernel: a warp a tile. The one where a row begins that goes on joins all that tiles have of it; where they are
+// many, all warps of its block do.
 template <class Op>
 JHGNN_DEVICE void join_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
   using State = typename Op::State;
-  const int64_t tile = block();
-  const int32_t begin = static_cast<int32_t>(tile) * tiles.entries;
-  const int32_t end = smaller(begin + tiles.entries, csr.used());
-  if (begin >= end) return;
-  const int32_t row = row_of(csr, end - 1);
-  const int32_t row_end = csr.indptr[row + 1];
-  if (csr.indptr[row] < begin || row_end <= end) return;  // it began before, or ends here: the whole block leaves
-  const int64_t pieces = (row_end - 1) / tiles.entries - tile + 1;
-  State state = op.empty();
-  for (int64_t i = warp(); i < pieces; i += warps()) {
-    State other;
-    load(&other, carry_of<State>(tiles, tile + i, i == 0 ? 1 : 0), tiles.group);
-    op.join(other, &state);
-  }
-  float* shared = shared_floats();
-  save(state, shared + warp() * State::kSize * 32 + lane(), 32);
+  const int64_t first = block() * warps();
+  const int groups = 32 / tiles.group, own_group = lane() / tiles.group;
+  for (int other_warp = 0; other_warp < warps(); ++other_warp) {
+    const int64_t tile = first + other_warp;
+    const int32_t row = tile < tiles.count ? *cut_row_of<State>(tiles, tile) : -1;
+    if (row < 0) continue;  // for the whole block
+    const int32_t row_begin = csr.indptr[row], row_end = csr.indptr[row + 1];
+    const int32_t count = (csr.ends ? csr.ends[row] : row_end) - row_begin;
+    const int64_t pieces = (row_end - 1) / tiles.entries - tile + 1;
+    if (pieces <= kFewPieces) {
+      if (warp() != other_warp) continue;
+      const State state = join_pieces(tiles, op, tile, pieces, own_group, groups);
+      if (lane() < tiles.group) op.store(row, count, op.read_row(row), state);
+      continue;
+    }
+    State state = join_pieces(tiles, op, tile, pieces, warp() * groups + own_group, warps() * groups);
+    float* shared = shared_floats();
+    sync_block();  // until nobody reads what was there before
+    save(state, shared + warp() * State::kSize * 32 + lane(), 32);
 #if JHGNN_FAULT != 3  // planted in tests: what a race looks like, a sum read before it is written
-  sync_block();
+    sync_block();
 #endif
-  if (warp() != 0) return;
-  for (int other_warp = 1; other_warp < warps(); ++other_warp) {
-    State other;
-    load(&other, shared + other_warp * State::kSize * 32 + lane(), 32);
-    op.join(other, &state);
+    if (warp() != 0) continue;
+    state = op.empty();
+    for (int of_warp = 0; of_warp < warps(); ++of_warp) {
+      State other;
+      load(&other, shared + of_warp * State::kSize * 32 + lane(), 32);
+      op.join(other, &state);
+    }
+    if (lane() < tiles.group) op.store(row, count, op.read_row(row), state);
   }
-  if (lane() < tiles.group) op.store(row, state);
 }
-
-// Where the columns of a lane lie: `kPacks` words of `kVector` neighbouring columns.
-template <int kVector, int kPacks>
-struct Columns {
-  int32_t width;  // of a row, all columns
-
-  JHGNN_DEVICE int32_t of(int pack, const Tiles& tiles) const {
-    return ((column_block() * kPacks + pack) * tiles.group + member(tiles)) * kVector;
-  }
-};
 
 }  // namespace jhgnn::cuda

@@ -20,6 +20,8 @@ namespace jhgnn::cuda {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
+JHGNN_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
+JHGNN_DEVICE int threads() { return static_cast<int>(blockDim.x); }
 JHGNN_DEVICE int lane() { return static_cast<int>(threadIdx.x) & 31; }
 JHGNN_DEVICE int warp() { return static_cast<int>(threadIdx.x) >> 5; }
 JHGNN_DEVICE int warps() { return static_cast<int>(blockDim.x) >> 5; }
@@ -34,7 +36,9 @@ JHGNN_UNROLL
   for (int i = 0; i < N; ++i) values[i] = __shfl_xor_sync(kAllLanes, values[i], mask);
 }
 
-JHGNN_DEVICE float exponential(float x) { return expf(x); }
+// Of two instructions; its error is that of rounding x / log(2), 1e-6 of the result where that is 1e-9.
+JHGNN_DEVICE float exponential(float x) { return __expf(x); }
+JHGNN_DEVICE float logarithm(float x) { return logf(x); }
 
 // Shared memory of the block, as large as the launch says.
 JHGNN_DEVICE float* shared_floats() {
@@ -68,5 +72,10 @@ template <typename T, int kVector>
 struct alignas(sizeof(T) * kVector) Pack {
   T values[kVector];
 };
+
+template <class Word, typename T>
+JHGNN_DEVICE Word load_word(const T* from) {
+  return *reinterpret_cast<const Word*>(from);
+}
 
 }  // namespace jhgnn::cuda

@@ -19,9 +19,6 @@ using FloatsOut = ffi::ResultBuffer<ffi::F32>;
 using Seed = ffi::Buffer<ffi::U32>;
 using AnyOut = ffi::Result<ffi::AnyBuffer>;
 
-constexpr int kTileThreads = 128;
-constexpr int kJoinThreads = 256;
-
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
 ffi::Error outcome(const std::string& what) {
   return what.empty() ? ffi::Error::Success() : ffi::Error::Internal("jhgnn: " + what);
@@ -45,22 +42,21 @@ ffi::Error check_shape(const char* name, const Buffer& buffer, std::initializer_
 
 // How columns are laid over the lanes of a warp.
 struct Layout {
-  int vector, packs, group, blocks;
+  int vector, group, blocks;
 
   std::string suffix(ffi::DataType type) const {
-    return std::string(type == ffi::BF16 ? "bfloat16_" : "float32_") + std::to_string(vector) + "x" + std::to_string(packs);
+    return std::string(type == ffi::BF16 ? "bfloat16_" : "float32_") + std::to_string(vector);
   }
 };
 
 // Of `columns` columns, of which `together` neighbouring ones share what is read for them.
 Layout layout_of(int64_t columns, int64_t together) {
   Layout layout{};
-  layout.vector = together % 4 == 0 ? 4 : 1;
+  layout.vector = together % 8 == 0 ? 8 : together % 4 == 0 ? 4 : 1;
   const int64_t words = std::max<int64_t>(1, (columns + layout.vector - 1) / layout.vector);
-  layout.packs = layout.vector == 4 && words > 32 ? 2 : 1;
   layout.group = 1;
-  while (layout.group < 32 && layout.group * layout.packs < words) layout.group *= 2;
-  layout.blocks = static_cast<int>((words + layout.group * layout.packs - 1) / (layout.group * layout.packs));
+  while (layout.group < 32 && layout.group < words) layout.group *= 2;
+  layout.blocks = static_cast<int>((words + layout.group - 1) / layout.group);
   return layout;
 }
 
@@ -81,19 +77,20 @@ ffi::Error lay_out(const Int32s& indptr, const Int32s& ends, const Int32s& indic
           static_cast<int32_t>(rows), static_cast<int32_t>(indices.dimensions()[0])};
   const int64_t count = (csr->num_entries + tile - 1) / tile;
   *tiles = {static_cast<int32_t>(tile), static_cast<int32_t>(count), layout.group, layout.blocks, carries->typed_data()};
-  return check_shape("carries", *carries, {count > 1 ? count * 2 * layout.blocks * state * layout.group : 0});
+  return check_shape("carries", *carries, {count > 1 ? count * (2 * layout.blocks * state * layout.group + 1) : 0});
 }
 
 // Both kernels of a pair; `state` floats of a lane are joined in shared memory.
 template <typename Arguments>
 ffi::Error run_pair(void* stream, const std::string& name, int64_t state, const Arguments& given) {
-  const int64_t clearing = (given.csr.num_rows + kRowsOfAWarp - 1) / kRowsOfAWarp;
-  const int64_t warps = given.tiles.count + clearing;
-  const Grid tiles{(warps * 32 + kTileThreads - 1) / kTileThreads, given.tiles.column_blocks, kTileThreads, 0};
+  const int64_t clearing = (given.csr.num_rows + kRowsToClear - 1) / kRowsToClear;
+  const int64_t groups = given.tiles.count + clearing, of_block = kTileThreads / given.tiles.group;
+  const Grid tiles{(groups + of_block - 1) / of_block, given.tiles.column_blocks, kTileThreads, 0};
   if (tiles.blocks > 0) JHGNN_RETURN_IF_ERROR(outcome(launch(stream, name + "_tiles", tiles, &given)));
   if (given.tiles.count < 2) return ffi::Error::Success();
+  constexpr int64_t kJoinWarps = kJoinThreads / 32;
   const int64_t shared_bytes = static_cast<int64_t>(sizeof(float)) * state * kJoinThreads;
-  const Grid join{given.tiles.count, given.tiles.column_blocks, kJoinThreads, shared_bytes};
+  const Grid join{(given.tiles.count + kJoinWarps - 1) / kJoinWarps, given.tiles.column_blocks, kJoinThreads, shared_bytes};
   return outcome(launch(stream, name + "_join", join, &given));
 }
 
@@ -103,7 +100,7 @@ ffi::Error run_row_sum(void* stream, const Int32s& indptr, const Int32s& ends, c
   RowSumArguments<T> given{};
   const int64_t width = x.dimensions()[1];
   const Layout layout = layout_of(width, width);
-  const int64_t state = layout.vector * layout.packs;
+  const int64_t state = layout.vector;
   JHGNN_RETURN_IF_ERROR(lay_out(indptr, ends, indices, tile, state, layout, carries, &given.csr, &given.tiles));
   JHGNN_RETURN_IF_ERROR(check_shape("out", *out, {given.csr.num_rows, width}));
   if (weights.element_count()) JHGNN_RETURN_IF_ERROR(check_shape("weights", weights, {given.csr.num_entries}));
@@ -141,21 +138,21 @@ ffi::Error run_forward(void* stream, const Int32s& indptr, const Int32s& ends, c
   const int64_t sources = z.dimensions()[0], heads = z.dimensions()[1], width = z.dimensions()[2];
   const bool training = stats->element_count() > 0;
   const Layout layout = layout_of(heads * width, width);
-  const int64_t state = layout.packs * (1 + (training ? 2 : 1) * (1 + layout.vector));
+  const int64_t state = 1 + (training ? 2 : 1) * (1 + layout.vector);
   JHGNN_RETURN_IF_ERROR(lay_out(indptr, ends, indices, tile, state, layout, carries, &given.csr, &given.tiles));
   const int64_t targets = given.csr.num_rows;
   JHGNN_RETURN_IF_ERROR(check_shape("logit_src", logit_src, {sources, heads}));
   JHGNN_RETURN_IF_ERROR(check_shape("logit_dst", logit_dst, {targets, heads}));
   JHGNN_RETURN_IF_ERROR(check_shape("out", *out, {targets, heads, width}));
   JHGNN_RETURN_IF_ERROR(check_shape("minor", *minor, {training ? targets : 0, heads, width}));
-  JHGNN_RETURN_IF_ERROR(check_shape("stats", *stats, {training ? targets : 0, heads, 4}));
+  JHGNN_RETURN_IF_ERROR(check_shape("stats", *stats, {kStats, training ? targets : 0, heads}));
   given.z = static_cast<const T*>(z.untyped_data());
   given.logit_src = logit_src.typed_data();
   given.logit_dst = logit_dst.typed_data();
   given.dropout = dropout;
   given.out = static_cast<T*>(out->untyped_data());
   given.minor = minor->typed_data();
-  given.stats = reinterpret_cast<Stats*>(stats->typed_data());
+  given.stats = stats->typed_data();
   given.heads = static_cast<int32_t>(heads);
   given.width = static_cast<int32_t>(width);
   given.slope = slope;
@@ -181,47 +178,48 @@ ffi::Error attention_forward(void* stream, Int32s indptr, Int32s ends, Int32s in
 
 template <typename T>
 ffi::Error run_backward(void* stream, const Int32s& indptr, const Int32s& ends, const Int32s& indices, const ffi::AnyBuffer& cotangent,
-                        const Floats& logit_src, const Floats& targets, const Dropout& dropout, AnyOut d_z,
-                        FloatsOut sloped, FloatsOut deltas, FloatsOut carries, float slope, int64_t tile) {
+                        const ffi::AnyBuffer& z, const Floats& logit_src, const Floats& targets, const Dropout& dropout,
+                        AnyOut d_z, FloatsOut d_logit, FloatsOut carries, float slope, int64_t tile) {
   AttentionBackwardArguments<T> given{};
   const int64_t num_targets = cotangent.dimensions()[0], heads = cotangent.dimensions()[1];
   const int64_t width = cotangent.dimensions()[2];
   const Layout layout = layout_of(heads * width, width);
-  const int64_t state = layout.packs * (1 + 2 * layout.vector);
+  const int64_t state = 1 + layout.vector;
   JHGNN_RETURN_IF_ERROR(lay_out(indptr, ends, indices, tile, state, layout, carries, &given.csr, &given.tiles));
   const int64_t sources = given.csr.num_rows;
   JHGNN_RETURN_IF_ERROR(check_shape("logit_src", logit_src, {sources, heads}));
-  JHGNN_RETURN_IF_ERROR(check_shape("targets", targets, {num_targets, heads, 4}));
+  JHGNN_RETURN_IF_ERROR(check_shape("z", z, {sources, heads, width}));
+  JHGNN_RETURN_IF_ERROR(check_shape("targets", targets, {num_targets, kOfTarget, heads}));
   JHGNN_RETURN_IF_ERROR(check_shape("d_z", *d_z, {sources, heads, width}));
-  JHGNN_RETURN_IF_ERROR(check_shape("sloped", *sloped, {sources, heads, width}));
-  JHGNN_RETURN_IF_ERROR(check_shape("deltas", *deltas, {sources, heads}));
+  JHGNN_RETURN_IF_ERROR(check_shape("d_logit", *d_logit, {sources, heads, width / layout.vector}));
   given.cotangent = static_cast<const T*>(cotangent.untyped_data());
   given.logit_src = logit_src.typed_data();
-  given.targets = reinterpret_cast<const Target*>(targets.typed_data());
+  given.z = static_cast<const T*>(z.untyped_data());
+  given.targets = targets.typed_data();
   given.dropout = dropout;
   given.d_z = static_cast<T*>(d_z->untyped_data());
-  given.sloped = sloped->typed_data();
-  given.deltas = deltas->typed_data();
+  given.d_logit = d_logit->typed_data();
   given.heads = static_cast<int32_t>(heads);
   given.width = static_cast<int32_t>(width);
   given.slope = slope;
   return run_pair(stream, "attention_backward_" + layout.suffix(cotangent.element_type()), state, given);
 }
 
-ffi::Error attention_backward(void* stream, Int32s indptr, Int32s ends, Int32s indices, ffi::AnyBuffer cotangent, Floats logit_src,
-                              Floats targets, Seed seed, Int32s sender_ids, Int32s receiver_ids, AnyOut d_z,
-                              FloatsOut sloped, FloatsOut deltas, FloatsOut carries, float slope, uint32_t threshold,
-                              float scale, int64_t tile) {
+ffi::Error attention_backward(void* stream, Int32s indptr, Int32s ends, Int32s indices, ffi::AnyBuffer cotangent, ffi::AnyBuffer z,
+                              Floats logit_src, Floats targets, Seed seed, Int32s sender_ids, Int32s receiver_ids, AnyOut d_z,
+                              FloatsOut d_logit, FloatsOut carries, float slope, uint32_t threshold, float scale, int64_t tile) {
   JHGNN_RETURN_IF_ERROR(check_type(cotangent));
   if (cotangent.dimensions().size() != 3) return invalid("a cotangent must be [targets, heads, width]");
-  if (d_z->element_type() != cotangent.element_type()) return invalid("cotangent and d_z have different element types");
+  if (d_z->element_type() != cotangent.element_type() || z.element_type() != cotangent.element_type()) {
+    return invalid("cotangent, z and d_z have different element types");
+  }
   const Dropout dropout = dropout_of(seed, sender_ids, receiver_ids, threshold, scale);
   if (cotangent.element_type() == ffi::BF16) {
-    return run_backward<Bfloat16>(stream, indptr, ends, indices, cotangent, logit_src, targets, dropout, d_z, sloped, deltas,
-                                  carries, slope, tile);
+    return run_backward<Bfloat16>(stream, indptr, ends, indices, cotangent, z, logit_src, targets, dropout, d_z, d_logit, carries,
+                                  slope, tile);
   }
-  return run_backward<float>(stream, indptr, ends, indices, cotangent, logit_src, targets, dropout, d_z, sloped, deltas, carries,
-                             slope, tile);
+  return run_backward<float>(stream, indptr, ends, indices, cotangent, z, logit_src, targets, dropout, d_z, d_logit, carries, slope,
+                             tile);
 }
 
 template <typename Word>
@@ -335,14 +333,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_cuda_attention_backward, jhgnn::cuda::attent
                                   .Arg<jhgnn::cuda::Int32s>()     // ends, or none
                                   .Arg<jhgnn::cuda::Int32s>()     // indices
                                   .Arg<ffi::AnyBuffer>()          // cotangent
+                                  .Arg<ffi::AnyBuffer>()          // z
                                   .Arg<jhgnn::cuda::Floats>()     // logit_src
                                   .Arg<jhgnn::cuda::Floats>()     // targets
                                   .Arg<jhgnn::cuda::Seed>()       // seed
                                   .Arg<jhgnn::cuda::Int32s>()     // sender_ids, or none
                                   .Arg<jhgnn::cuda::Int32s>()     // receiver_ids, or none
                                   .Ret<ffi::AnyBuffer>()          // d_z
-                                  .Ret<ffi::Buffer<ffi::F32>>()   // sloped
-                                  .Ret<ffi::Buffer<ffi::F32>>()   // deltas
+                                  .Ret<ffi::Buffer<ffi::F32>>()   // d_logit
                                   .Ret<ffi::Buffer<ffi::F32>>()   // carries
                                   .Attr<float>("slope")
                                   .Attr<uint32_t>("threshold")

@@ -10,7 +10,7 @@ namespace {
 
 using Body = std::function<void(const void*)>;
 
-#define JHGNN_BODY_OF(name, arguments, body)                      \
+#define JHGNN_BODY_OF(name, threads, blocks, arguments, body)     \
   {#name, [](const void* pointer) {                               \
      const arguments& given = *static_cast<const arguments*>(pointer); \
      body;                                                        \
@@ -28,7 +28,7 @@ std::string prepare(void*) { return ""; }
 std::string launch(void*, const std::string& name, const Grid& grid, const void* arguments) {
   const auto found = bodies().find(name);
   if (found == bodies().end()) return "no kernel " + name;
-  if (grid.threads % 32 != 0 || grid.threads > kThreads) return name + ": blocks of " + std::to_string(grid.threads);
+  if (grid.threads % 32 != 0 || grid.threads > kJoinThreads) return name + ": blocks of " + std::to_string(grid.threads);
   Block block(grid.threads, grid.shared_bytes);
   for (int column_block = 0; column_block < grid.column_blocks; ++column_block) {
     for (int64_t i = 0; i < grid.blocks; ++i) block.run(i, column_block, [&] { found->second(arguments); });

@@ -157,6 +157,8 @@ class Block {
 
 inline Block& this_block() { return *Block::current_block(); }
 
+inline int thread() { return this_block().thread(); }
+inline int threads() { return this_block().num_threads(); }
 inline int lane() { return this_block().thread() & 31; }
 inline int warp() { return this_block().thread() >> 5; }
 inline int warps() { return this_block().num_threads() >> 5; }
@@ -165,6 +167,7 @@ inline int column_block() { return this_block().column_block(); }
 inline void sync_block() { this_block().sync_block(); }
 inline float* shared_floats() { return this_block().shared(); }
 inline float exponential(float x) { return std::exp(x); }
+inline float logarithm(float x) { return std::log(x); }
 
 template <int N>
 inline void from_lane_xor(float (&values)[N], int mask) {

@@ -1,8 +1,9 @@
 // The kernels of a GPU, by nvcc; handlers.cc launches them by their names.
 #include "entries.h"
 
-#define JHGNN_KERNEL_OF(name, arguments, body)                                    \
-  JHGNN_KERNEL void __launch_bounds__(jhgnn::cuda::kThreads)                      \
+// Five blocks of tiles lie on a multiprocessor, so that others compute while some wait for memory.
+#define JHGNN_KERNEL_OF(name, threads, blocks, arguments, body)                   \
+  JHGNN_KERNEL void __launch_bounds__(threads, blocks)                            \
       jhgnn_##name(const __grid_constant__ jhgnn::cuda::arguments given) {        \
     using namespace jhgnn::cuda;                                                  \
     body;                                                                         \

@@ -17,20 +17,26 @@ struct RowSumArguments {
   int32_t mean;  // divide by the number of entries
 };
 
-template <typename T, int kVector, int kPacks>
+template <typename T, int kVector>
 struct RowSum {
   struct State {
-    static constexpr int kSize = kVector * kPacks;
+    static constexpr int kSize = kVector;
     float values[kSize];
   };
   struct Row {};
+  using Word = Pack<T, kVector>;
   struct Entry {
-    float values[kVector * kPacks];
+    Word word;
     float factor;
   };
-  using Word = Pack<T, kVector>;
 
   const RowSumArguments<T>& given;
+  const int32_t column;
+
+  JHGNN_DEVICE explicit RowSum(const RowSumArguments<T>& arguments)
+      : given(arguments), column(column_of<kVector>(arguments.tiles)) {}
+
+  JHGNN_DEVICE bool mine() const { return column < given.width; }
 
   JHGNN_DEVICE State empty() const {
     State state;
@@ -39,28 +45,20 @@ JHGNN_UNROLL
     return state;
   }
 
-  JHGNN_DEVICE Row enter(int32_t) const { return {}; }
+  JHGNN_DEVICE Row read_row(int64_t) const { return {}; }
+  JHGNN_DEVICE void enter(Row*) const {}
 
-  JHGNN_DEVICE Entry read(int32_t position, int32_t column) const {
+  JHGNN_DEVICE Entry read(int32_t position, int32_t of) const {
     Entry entry;
+    entry.word = mine() ? load_word<Word>(given.x + static_cast<int64_t>(of) * given.width + column) : Word{};
     entry.factor = given.weights ? given.weights[position] : 1.0f;
-    if (given.scale) entry.factor *= given.scale[column];
-JHGNN_UNROLL
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int32_t first = columns().of(pack, given.tiles);
-      Word word{};
-      if (first < given.width) {
-        word = *reinterpret_cast<const Word*>(given.x + static_cast<int64_t>(column) * given.width + first);
-      }
-JHGNN_UNROLL
-      for (int i = 0; i < kVector; ++i) entry.values[pack * kVector + i] = to_float(word.values[i]);
-    }
+    if (given.scale) entry.factor *= given.scale[of];
     return entry;
   }
 
   JHGNN_DEVICE void add(const Row&, const Entry& entry, State* state) const {
 JHGNN_UNROLL
-    for (int i = 0; i < State::kSize; ++i) state->values[i] += entry.factor * entry.values[i];
+    for (int i = 0; i < State::kSize; ++i) state->values[i] += entry.factor * to_float(entry.word.values[i]);
   }
 
   JHGNN_DEVICE void join(const State& other, State* state) const {
@@ -68,23 +66,14 @@ JHGNN_UNROLL
     for (int i = 0; i < State::kSize; ++i) state->values[i] += other.values[i];
   }
 
-  JHGNN_DEVICE void store(int32_t row, const State& state) const {
-    const int32_t entries = given.csr.count(row);
-    const float divisor = given.mean && entries > 0 ? static_cast<float>(entries) : 1.0f;
+  JHGNN_DEVICE void store(int32_t row, int32_t count, const Row&, const State& state) const {
+    if (!mine()) return;
+    const float divisor = given.mean && count > 0 ? static_cast<float>(count) : 1.0f;
+    Word word;
 JHGNN_UNROLL
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int32_t first = columns().of(pack, given.tiles);
-      if (first >= given.width) continue;
-      Word word;
-JHGNN_UNROLL
-      for (int i = 0; i < kVector; ++i) word.values[i] = from_float<T>(state.values[pack * kVector + i] / divisor);
-      *reinterpret_cast<Word*>(given.out + static_cast<int64_t>(row) * given.width + first) = word;
-    }
+    for (int i = 0; i < kVector; ++i) word.values[i] = from_float<T>(state.values[i] / divisor);
+    *reinterpret_cast<Word*>(given.out + static_cast<int64_t>(row) * given.width + column) = word;
   }
-
-  JHGNN_DEVICE void clear(int32_t row) const { store(row, empty()); }
-
-  JHGNN_DEVICE Columns<kVector, kPacks> columns() const { return {given.width}; }
 };
 
 }  // namespace jhgnn::cuda

@@ -1,7 +1,7 @@
 """Fused CUDA: one walk over the in-edges forward, one over the out-edges backward, nothing kept per edge.
 
 `native/cuda/attention.h` has the kernels, `bucketed.py` the algebra. Residuals are the inputs, the output, the part of
-it from edges whose logit has the sign of less weight, and four numbers a target and head.
+it from edges whose logit has the sign of less weight, and three numbers a target and head.
 """
 
 import functools
@@ -70,24 +70,23 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
     graph, z, logit_src, logit_dst, hashed, out, minor, stats = residuals
     num_sources, heads, width = z.shape
     wide = cotangent.astype(jnp.float32)
-    shift, inverse, minor_is_negative, minor_weight = (stats[..., place] for place in range(4))
+    log_sum, minor_is_negative, minor_weight = stats
     delta = (wide * out.astype(jnp.float32)).sum(axis=-1)
     one_sided = (wide * minor).sum(axis=-1) - delta * minor_weight
     d_logit_dst = (1.0 - slope) * jnp.where(minor_is_negative > 0, -one_sided, one_sided)
-    targets = jnp.stack([logit_dst, shift, inverse, delta], axis=-1)
+    targets = jnp.stack([logit_dst, log_sum, delta], axis=1)
     rows = backwards_of(graph)
     layout = layout_of(heads * width, width)
-    tile, carries = tiles_of(rows.indices.shape[0], layout, layout.packs * (1 + 2 * layout.vector))
+    tile, carries = tiles_of(rows.indices.shape[0], layout, 1 + layout.vector)
     shapes = (
         jax.ShapeDtypeStruct(z.shape, z.dtype),
-        jax.ShapeDtypeStruct(z.shape, jnp.float32),
-        jax.ShapeDtypeStruct((num_sources, heads), jnp.float32),
+        jax.ShapeDtypeStruct((num_sources, heads, width // layout.vector), jnp.float32),
         jax.ShapeDtypeStruct((carries,), jnp.float32),
     )
-    d_z, sloped, deltas, _ = jax.ffi.ffi_call("jhgnn_cuda_attention_backward", shapes)(
-        *rows, cotangent, logit_src, targets, *hashed, **kernel_attributes(slope, rate), tile=np.int64(tile)
+    d_z, d_logit_src, _ = jax.ffi.ffi_call("jhgnn_cuda_attention_backward", shapes)(
+        *rows, cotangent, z, logit_src, targets, *hashed, **kernel_attributes(slope, rate), tile=np.int64(tile)
     )
-    d_logit_src = (z.astype(jnp.float32) * sloped).sum(axis=-1) - deltas
+    d_logit_src = d_logit_src.sum(axis=-1)
     return None, d_z, d_logit_src, d_logit_dst, None
 
 
@@ -108,13 +107,13 @@ def _call_forward(
     """(out in z's dtype, the part of it of the minor sign, statistics); without training the latter are empty."""
     num_targets, heads, width = logit_dst.shape[0], *z.shape[1:]
     layout = layout_of(heads * width, width)
-    state = layout.packs * (1 + (2 if training else 1) * (1 + layout.vector))
+    state = 1 + (2 if training else 1) * (1 + layout.vector)
     tile, carries = tiles_of(rows.indices.shape[0], layout, state)
     kept = num_targets if training else 0
     shapes = (
         jax.ShapeDtypeStruct((num_targets, heads, width), z.dtype),
         jax.ShapeDtypeStruct((kept, heads, width), jnp.float32),
-        jax.ShapeDtypeStruct((kept, heads, 4), jnp.float32),
+        jax.ShapeDtypeStruct((3, kept, heads), jnp.float32),
         jax.ShapeDtypeStruct((carries,), jnp.float32),
     )
     out, minor, stats, _ = jax.ffi.ffi_call("jhgnn_cuda_attention_forward", shapes)(
