@@ -187,6 +187,7 @@ def forward_epochs(count: int) -> Answer:
     execution, state = session.execution, session.steps().state
     assert isinstance(execution, WholeGraph)
     ids = jax.numpy.asarray(execution.task.training_examples())
+    state = execution.joined.split(state)
     arguments = (state.params, state, execution.resident, ids)
     if session.forward is None:
         session.forward = compile_ahead(execution.update_program.mean_loss, arguments)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bench.gpu.facts import Size
@@ -71,13 +70,11 @@ def on_cpus(config: Config, devices: int) -> jax.stages.Lowered:
 
 
 def _whole_update(execution: WholeGraph, gpu: str) -> jax.stages.Lowered:
-    ids = jax.ShapeDtypeStruct((execution.batches(0).batch_size,), jnp.int32)
-    arguments = (execution.abstract_state, *execution.step_arguments(ids))
-    return _lowered(gpu, execution.update_program, arguments, donate=(0,))
+    return _lowered(gpu, execution.update, execution.update_shapes, donate=(0,))
 
 
 def _whole_evaluation(execution: WholeGraph, gpu: str) -> jax.stages.Lowered:
-    return _lowered(gpu, execution.evaluation, (execution.abstract_params, *execution.evaluation_arguments))
+    return _lowered(gpu, execution.evaluation, (execution.abstract_joined_params, *execution.evaluation_arguments))
 
 
 def _lowered(

@@ -98,9 +98,9 @@ def gradient_of(execution: WholeGraph) -> Callable[[Params], Params]:
     """The compiled gradient of the training loss; without dropout, which the recipe has none of."""
     gradient = jax.grad(execution.update_program.mean_loss, has_aux=True)
     state = execution.initial_state(seed=0)  # of which the loss reads the seed and the step
-    resident, ids, _ = execution.step_arguments(jax.numpy.asarray(execution.task.training_examples()))
-    compiled = compile_ahead(gradient, (state.params, state, resident, ids))
-    return lambda params: compiled(params, state, resident, ids)[0]
+    ids = jax.numpy.asarray(execution.task.training_examples())
+    compiled = compile_ahead(gradient, (state.params, state, execution.resident, ids))
+    return lambda params: compiled(params, state, execution.resident, ids)[0]
 
 
 def noisy_params(execution: WholeGraph, seed: int) -> Params:
@@ -117,18 +117,19 @@ def compute(execution: WholeGraph, params: Params) -> dict[str, np.ndarray]:
     """
     infer = compile_lowered(execution.lower_inference)
     params = jax.tree.map(jax.numpy.array, params)
-    results = {"logits": np.asarray(infer(params, execution.inputs))}
+    results = {"logits": np.asarray(infer(execution.joined.join(params), execution.inputs))}
     results |= {f"gradient.{name}": array for name, array in _arrays(gradient_of(execution)(params)).items()}
     for name in OPTIMIZERS:
         chosen = execution.with_training(optimizer=name)
         step = compile_lowered(chosen.lower_update)
         arguments = chosen.step_arguments(jax.numpy.asarray(chosen.task.training_examples()))
         state = chosen.initial_state(seed=0)._replace(params=jax.tree.map(jax.numpy.copy, params))
+        state = chosen.joined.join(state)
         losses = []
         for _ in range(STEPS):
             state, report = step(state, *arguments)
             losses.append(float(report.loss))
-        results |= {f"{name}.{each}": array for each, array in _arrays(state.params).items()}
+        results |= {f"{name}.{each}": array for each, array in _arrays(chosen.joined.split(state.params)).items()}
         results[f"losses_{name}"] = np.array(losses)
         results[f"logits_{name}"] = np.asarray(infer(state.params, execution.inputs))
     return results

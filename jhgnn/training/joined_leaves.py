@@ -7,6 +7,7 @@ vector's update has the same values.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -65,14 +66,18 @@ class JoinedLeaves:
         ]
         return self.structure.unflatten(leaves)
 
-    def join_within(self, state: Any) -> Any:
-        """An optimizer's state with its trees of this structure joined."""
-        return self._within(state, self.structure, self.join)
+    @property
+    def joined_structure(self) -> Any:
+        """Of what `join` gives where it joins."""
+        return jax.tree.structure([0] * (len(self.shapes) - len(self.small) + 1))
 
-    def split_within(self, state: Any) -> Any:
-        """An optimizer's state as it was before `join_within`."""
-        count = len(self.shapes) - len(self.small) + 1
-        return self._within(state, jax.tree.structure([0] * count), self.split)
+    def join_within(self, state: Any, join: Callable[[Any], Any] | None = None) -> Any:
+        """An optimizer's state with its trees of this structure joined, by `join` in the place of the method."""
+        return self._within(state, self.structure, join or self.join)
+
+    def split_within(self, state: Any, split: Callable[[Any], Any] | None = None) -> Any:
+        """An optimizer's state as it was before `join_within`, by `split` in the place of the method."""
+        return self._within(state, self.joined_structure, split or self.split)
 
     def _within(self, state: Any, structure: Any, change: Any) -> Any:
         if not self.small:

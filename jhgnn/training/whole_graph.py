@@ -26,6 +26,7 @@ from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.tasks.link_edges import ShownLinks, TargetEdges, edge_weights, shown_links
 from jhgnn.tasks.link_prediction import LinkPrediction
 from jhgnn.tasks.task import Scores, Task
+from jhgnn.training.call_arguments import JoinedIndices, JoinedState
 from jhgnn.training.checks import takes_fields
 from jhgnn.training.diagnosis import explain_loss
 from jhgnn.training.execution import Batch, Execution, Feed, Programs, num_bytes
@@ -226,23 +227,53 @@ class WholeGraph(Execution):
 
     def step_arguments(self, ids: Any) -> tuple[Any, ...]:
         """What a step is called with beside the state, for some examples."""
-        return self.resident, ids, None
+        return self._resident.arrays, ids, None
+
+    @functools.cached_property
+    def joined(self) -> JoinedState:
+        """The form of states and parameters that programs are called with."""
+        return JoinedState(self.abstract_params)
+
+    @functools.cached_property
+    def _resident(self) -> JoinedIndices:
+        return JoinedIndices(self.resident)
+
+    @functools.cached_property
+    def _evaluated(self) -> JoinedIndices:
+        return JoinedIndices((self.inputs, (self.resident.task, self._splits)))
 
     def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
+        return lower_ahead(self.update, self.update_shapes, donate=(0,))
+
+    @property
+    def update_shapes(self) -> tuple[Any, ...]:
+        """Shapes of the arguments of `update`."""
         ids = jax.ShapeDtypeStruct((self.batches(0).batch_size,), jnp.int32)
-        return lower_ahead(self.update_program, (self.abstract_state, *self.step_arguments(ids)), donate=(0,))
+        return self.joined.abstract(self.abstract_state), *self.step_arguments(ids)
+
+    def update(self, state: TrainState, resident: Any, ids: jax.Array, votes: Any) -> tuple[TrainState, UpdateReport]:
+        """Traced: an update of a joined state."""
+        tree = self.joined.traced_split(state)
+        new, report = self.update_program(tree, self._resident.traced_split(resident), ids, votes)
+        return self.joined.traced_join(new), report
 
     def lower_evaluation(self, bucket: int = 0) -> jax.stages.Lowered:
-        return lower_ahead(self.evaluation, (self.abstract_params, *self.evaluation_arguments))
+        return lower_ahead(self.evaluation, (self.abstract_joined_params, *self.evaluation_arguments))
+
+    @property
+    def abstract_joined_params(self) -> Any:
+        """Shapes of joined parameters."""
+        return self.joined.abstract(self.abstract_params)
 
     @property
     def evaluation_arguments(self) -> tuple[Any, ...]:
         """What an evaluation is called with beside the parameters."""
-        return self.inputs, (self.resident.task, self._splits)
+        return (self._evaluated.arrays,)
 
-    def evaluation(self, params: Params, inputs: GraphInputs, task_data: Any) -> Any:
-        """Traced, without dropout: what the task makes its figures from."""
-        model, rows = self.forward(params, inputs)
+    def evaluation(self, params: Any, read: Any) -> Any:
+        """Traced, of joined parameters, without dropout: what the task makes its figures from."""
+        inputs, task_data = self._evaluated.traced_split(read)
+        model, rows = self.forward(self.joined.traced_split(params), inputs)
         return self.task.evaluate(model, rows, task_data)
 
     def forward(self, params: Params, inputs: GraphInputs) -> tuple[Any, Mapping[str, jax.Array]]:
@@ -252,10 +283,10 @@ class WholeGraph(Execution):
             return model, self.task.represent(model, inputs, model.encode(inputs))
 
     def lower_inference(self) -> jax.stages.Lowered:
-        def infer(params: Params, inputs: GraphInputs) -> Any:
-            return self.task.infer(*self.forward(params, inputs))
+        def infer(params: Any, inputs: GraphInputs) -> Any:
+            return self.task.infer(*self.forward(self.joined.traced_split(params), inputs))
 
-        return lower_ahead(infer, (self.abstract_params, self.inputs))
+        return lower_ahead(infer, (self.abstract_joined_params, self.inputs))
 
     def profile_facts(self) -> dict[str, Any]:
         return {"rows": ": ".join(self.rows_computed)}
@@ -287,7 +318,13 @@ class WholeGraphPrograms(Programs):
         return ("train", "val", "test") if task.by_example else task.evaluated_each_epoch
 
     def place(self, tree: Any) -> Any:
-        return tree
+        return self.execution.joined.join(tree)
+
+    def whole(self, tree: Any) -> Any:
+        return super().whole(self.execution.joined.split(tree))
+
+    def shown(self, params: Any) -> Params:
+        return self.execution.joined.split(params)
 
     def feed(self, seed: int) -> "WholeGraphFeed":
         return WholeGraphFeed(self.execution, seed)
@@ -300,7 +337,8 @@ class WholeGraphPrograms(Programs):
         return self.execution.task.scores(found, splits)
 
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
-        program, (resident, ids, _) = self.execution.update_program, batch.arguments
+        program, (_, ids, _) = self.execution.update_program, batch.arguments
+        resident, state = self.execution.resident, self.execution.joined.split(state)
 
         def objective(params: Params) -> jax.Array:
             return program.mean_loss(params, state, resident, ids)[0]

@@ -145,7 +145,7 @@ def test_the_wheel_works_without_cuda_and_without_compilers(built: Distributions
     available, chosen, of_gpu, of_cpu, sampler, mapped = say(site, path)
     has_cuda = shutil.which("nvcc") is not None
     assert available == f"True {has_cuda}"
-    assert chosen == "bucketed"
+    assert chosen == ("native" if has_cuda else "bucketed")
     assert (of_gpu == "") is has_cuda
     assert of_cpu == ""
     assert sampler == "sampler"

@@ -15,6 +15,7 @@ from jhgnn import native
 from jhgnn.graph import degree_buckets
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.native import cuda
 from jhgnn.ops.neighbor_attention import OP, neighbor_attention
 from jhgnn.ops.neighbor_attention.native import attention_row_size
 from jhgnn.runtime.platform import compiling_for
@@ -296,10 +297,13 @@ def test_same_bits_on_each_run() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_auto_takes_native_on_cpu_no_scatters_on_gpus_and_density_elsewhere() -> None:
+def test_auto_takes_fused_kernels_where_they_are_built_and_density_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.available()
     assert OP.choose(GRAPHS["bipartite"]) == ("native", f"fused CPU kernel, {native.instruction_set()}")
-    assert OP.choose(GRAPHS["dense"], platform="cuda") == ("bucketed", "no scatters; not measured on this device")
+    monkeypatch.setattr(cuda, "available", lambda: False)
+    assert OP.choose(GRAPHS["dense"], platform="cuda") == ("bucketed", "native kernels not built, no scatters")
+    monkeypatch.setattr(cuda, "available", lambda: True)
+    assert OP.choose(GRAPHS["dense"], platform="cuda")[0] == "native"
     assert OP.choose(NeighborTable, platform="cuda")[0] == "bucketed"
     assert OP.choose(GRAPHS["dense"], platform="tpu")[0] == "dense"
     assert OP.choose(GRAPHS["hub_in"], platform="tpu") == ("dense", "3342% dense on tpu")

@@ -31,7 +31,6 @@ class Sizes:
         few_graphs: conformance on the small graphs that find most, and not on the others.
         in_pairs: items start by twos, for a machine of two cores.
         epoch_cases: pairs of a model and a synthetic data set whose epochs are timed.
-        first_epochs: how many of them belong to the first group.
         staged: pairs whose steps are traced and told by stage.
         recomputed: pairs whose policies of recomputation are timed.
         profiled: pairs that are profiled with hardware counters.
@@ -54,7 +53,6 @@ class Sizes:
     few_graphs: bool
     in_pairs: bool
     epoch_cases: tuple[str, ...]
-    first_epochs: int
     staged: tuple[str, ...]
     recomputed: tuple[str, ...]
     profiled: tuple[str, ...]
@@ -79,13 +77,12 @@ ON_DEVICE = Sizes(
     few_graphs=False,
     in_pairs=False,
     epoch_cases=EPOCH_CASES,
-    first_epochs=3,
     staged=("han-dblp", "rgat-dblp", "rgcn-dblp"),
     recomputed=("han-dblp", "rgat-dblp", "rgcn-dblp"),
     profiled=PROFILED,
-    densities=6,
+    densities=4,
     minibatch_models=("rgcn", "han", "rgat"),
-    minibatch_ways=("host", "device", "host, native", "device, native"),
+    minibatch_ways=("host", "device", "device, native"),
     warm_up=6,
     steps=60,
     patience=1.0,
@@ -103,7 +100,6 @@ IN_REHEARSAL = Sizes(
     few_graphs=True,
     in_pairs=True,
     epoch_cases=("han-dblp", "rgcn-imdb"),
-    first_epochs=1,
     staged=("rgcn-imdb",),
     recomputed=("rgcn-imdb",),
     profiled=("rgcn-imdb",),
@@ -138,39 +134,30 @@ class Item:
 def groups(sizes: Sizes) -> list[list[Item]]:
     """All items; those of a group compile side by side and take turns at the device."""
     ways = {name: {"part": "first", "implementations": [name]} for name in ("native", "bucketed")}
-    epochs = [Item(f"epochs {case}", "epochs", 240.0, {"case": case}) for case in sizes.epoch_cases]
     found = [
         [Item("copy", "copy_rate", 60.0, built=False)],
         [
             Item("conformance of native", "conformance", 75.0, ways["native"]),
-            Item("ops beyond the cache", "op_times", 180.0, {"names": ["mag_writes"]}),
-            *epochs[: sizes.first_epochs],
+            Item("ops beyond the cache", "op_times", 240.0, {"names": ["mag_writes"]}),
+            *(Item(f"epochs {case}", "epochs", 240.0, {"case": case}) for case in sizes.epoch_cases),
         ],
-        epochs[sizes.first_epochs :],
         [
             *(Item(f"stages {case}", "stages", 180.0, {"case": case}) for case in sizes.staged),
             Item("counters of kernels", "kernel_counters", 180.0),
         ],
         [
-            Item("conformance of bucketed", "conformance", 90.0, ways["bucketed"]),
+            Item("rows of tables", "table_rows", 240.0),
+            Item("ops in the cache", "op_times", 240.0, {"names": ["metapath", "star", "chain"]}),
+            Item("ops by density", "op_times", 240.0, {"names": ["density"]}),
+            Item("sampling", "sampling_sides", 240.0),
+            *(Item(f"mini-batches {each}", "minibatches", 240.0, {"model": each}) for each in sizes.minibatch_models),
             *(Item(f"recompute {case}", "recompute", 240.0, {"case": case}) for case in sizes.recomputed),
         ],
         [
-            Item("sampling", "sampling_sides", 60.0),
-            *(
-                Item(f"mini-batches {model}", "minibatches", 200.0, {"model": model})
-                for model in sizes.minibatch_models
-            ),
-        ],
-        [
-            *(Item(f"counters {case}", "counters", 180.0, {"case": case}) for case in sizes.profiled),
-            Item("rows of tables", "table_rows", 60.0),
-        ],
-        [
-            Item("ops in the cache", "op_times", 90.0, {"names": ["metapath", "star", "chain"]}),
-            Item("ops by density", "op_times", 90.0, {"names": ["density"]}),
+            Item("conformance of bucketed", "conformance", 90.0, ways["bucketed"]),
             Item("conformance of the rest", "conformance", 90.0, {"part": "rest"}),
         ],
+        [Item(f"counters {case}", "counters", 180.0, {"case": case}) for case in sizes.profiled],
     ]
     if not sizes.in_pairs:
         return [group for group in found if group]

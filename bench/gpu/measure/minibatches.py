@@ -1,7 +1,7 @@
 """Updates over mini-batches of a synthetic graph like ogbn-mag, sampled on the host and on the device."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.native import cuda
 from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
-from jhgnn.training.programs import compile_lowered
+from jhgnn.training.programs import compile_together
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_programs import SampledPrograms
 
@@ -35,20 +35,38 @@ LEAST_STEPS, STEPS_S = 5, 4.0
 def rows(run: Run, model: str) -> Iterator[dict[str, Any]]:
     """A row a way: milliseconds of a step, of which waiting for its batch, and targets a second."""
     graph = load("synthetic", "mag", scale=run.sizes.mag_scale, progress=False).with_reverse_relations()
-    for name in run.sizes.minibatch_ways:
+    executions: dict[str, Sampled] = {}
+    with preparing(run.folder):
+        for name in run.sizes.minibatch_ways:
+            side, kernels = WAYS[name]
+            if kernels == "native" and not cuda.available():
+                row = {"kind": "mini-batch", "model": model, "sampling": side, "kernels": kernels}
+                yield row | {"skipped": cuda.HOW_TO_GET_IT}
+                continue
+            executions[name] = _execution(graph, model, side, kernels, run)
+        compiled = _compiled(executions)
+    for name, programs in compiled.items():
         side, kernels = WAYS[name]
-        row = {"kind": "mini-batch", "model": model, "sampling": side, "kernels": kernels}
-        if kernels == "native" and not cuda.available():
-            yield row | {"skipped": cuda.HOW_TO_GET_IT}
-            continue
-        with preparing(run.folder):
-            programs = _compiled(graph, model, side, kernels, run)
+        row = {"kind": "mini-batch", "model": model, "sampling": side, "kernels": kernels, "name": name}
         with measuring(run.folder):
-            yield row | {"name": name} | _timed(programs, run)
+            yield row | _timed(programs, run)
 
 
-def _compiled(graph: HeteroGraph, model: str, side: str, kernels: str, run: Run) -> SampledPrograms:
-    """The updates' programs alone."""
+def _compiled(executions: Mapping[str, Sampled]) -> dict[str, SampledPrograms]:
+    """The updates' programs alone, all compiled side by side."""
+    lowered = [
+        functools.partial(execution.lower_update, bucket)
+        for execution in executions.values()
+        for bucket in range(execution.num_buckets)
+    ]
+    made = iter(compile_together(lowered))
+    return {
+        name: SampledPrograms(execution, [next(made) for _ in range(execution.num_buckets)], [])
+        for name, execution in executions.items()
+    }
+
+
+def _execution(graph: HeteroGraph, model: str, side: str, kernels: str, run: Run) -> Sampled:
     tables: dict[str, Any] = {"sampling": {"side": side}}
     if run.sizes.batch_size:
         tables["sampling"] |= {"batch_size": run.sizes.batch_size}
@@ -58,9 +76,7 @@ def _compiled(graph: HeteroGraph, model: str, side: str, kernels: str, run: Run)
         tables["kernels"] = {KEYS[model]: kernels}
     execution = execution_of(problem_of(graph, override(recipe(Case(model, "mag")), tables, where="bench.gpu")))
     assert isinstance(execution, Sampled)
-    lowered = [functools.partial(execution.lower_update, bucket) for bucket in range(execution.num_buckets)]
-    steps = [compile_lowered(lower) for lower in lowered]
-    return SampledPrograms(execution, steps, [])
+    return execution
 
 
 def _timed(programs: SampledPrograms, run: Run) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from jhgnn.training.problem import Problem
 from jhgnn.training.programs import Compiled, compile_together
 from jhgnn.training.whole_graph import WholeGraph, WholeGraphPrograms
 
-IMPLEMENTATIONS = ("native", "bucketed", "segment")
+IMPLEMENTATIONS = ("native", "segment")
+"""A fused kernel, and what materialises a message for each edge, as the stacks that the paper studied do."""
 POLICIES = ("none", "na", "stage", "full")
 
 

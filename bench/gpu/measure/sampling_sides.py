@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from bench.gpu.measure.timing import measuring, preparing
 from bench.gpu.measure.worker import Run
 from bench.sampling import device_runner, host_runner, measure
 from jhgnn.data import load
@@ -26,10 +27,13 @@ def rows(run: Run) -> Iterator[dict[str, Any]]:
         order, count = epoch.order(0), min(BATCHES, epoch.steps_per_epoch)
         batches = [epoch.batch(order, step) for step in range(count)]
         buckets = presampled(HostSampler(graph, plan, 1), 1, [{target: batch} for batch in batches])
-        runners = {
-            "host": host_runner(graph, plan, threads, buckets),
-            "device": device_runner(graph, plan, buckets),
-        }
+        with preparing(run.folder):
+            runners = {
+                "host": host_runner(graph, plan, threads, buckets),
+                "device": device_runner(graph, plan, buckets),
+            }
         shared = {"kind": "sampling", "fan_out": fan_out, "batch_size": len(batches[0]), "threads": threads}
-        for side, found in measure(runners, batches, run.sizes.samples).items():
+        with measuring(run.folder):
+            timed = measure(runners, batches, run.sizes.samples)
+        for side, found in timed.items():
             yield shared | {"sampling": side} | found

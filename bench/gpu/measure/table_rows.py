@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.gpu.measure.copy_rate import measured_rate
-from bench.gpu.measure.timing import timed
+from bench.gpu.measure.timing import measuring, timed
 from bench.gpu.measure.worker import Run
 from jhgnn.native import cuda
 from jhgnn.native.cuda.table_rows import gather_rows, write_rows
@@ -19,6 +19,11 @@ NUM_ROWS, NUM_IDS, WIDTH = 1_134_649, 200_000, 64
 
 def rows(run: Run) -> Iterator[dict[str, Any]]:
     """A row for each way to read and to write; writes are in place."""
+    with measuring(run.folder):
+        yield from _rows(run)
+
+
+def _rows(run: Run) -> Iterator[dict[str, Any]]:
     num_rows, num_ids = (max(8, round(run.sizes.op_scale * count)) for count in (NUM_ROWS, NUM_IDS))
     rng = np.random.default_rng(0)
     ids = jnp.asarray(rng.choice(num_rows, num_ids, replace=False), jnp.int32)

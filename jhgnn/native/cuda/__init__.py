@@ -30,7 +30,7 @@ HOW_TO_GET_IT = (
 )
 
 MOST_TILES = 32_768
-"""Of groups of lanes: some times as many as a large GPU holds at a time, so that the last ones leave little of it idle."""
+"""Of groups of lanes: some times as many as a large GPU holds, so that the last ones leave little of it idle."""
 LEAST_TILE = 16
 """Entries; fewer do not pay for finding the row that a tile begins in."""
 CARRY_BYTES = 16 * 2**20

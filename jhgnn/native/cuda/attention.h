@@ -7,8 +7,8 @@
 // sign.
 //
 // Backward: weights are computed again from the logits and those numbers, along the transposed edges. Nothing is kept or
-// written for an edge, in either direction. A source's row is at hand, so that its product with what comes back, and with
-// it the logit's gradient, is summed in the same walk.
+// written for an edge, in either direction. Beside the sum of what comes back, that of each part times the slope at its
+// logit is kept, whose product with the source's row is the gradient of the source's logit.
 #pragma once
 
 #include "../counter_hash.h"
@@ -27,12 +27,10 @@ struct Dropout {
   JHGNN_DEVICE int32_t sender(int32_t vertex) const { return sender_ids ? sender_ids[vertex] : vertex; }
   JHGNN_DEVICE int32_t receiver(int32_t vertex) const { return receiver_ids ? receiver_ids[vertex] : vertex; }
 
-  JHGNN_DEVICE uint32_t sender_key(int32_t id) const { return endpoint_key(static_cast<uint32_t>(id), mix(seed[0])); }
-  JHGNN_DEVICE uint32_t receiver_key(int32_t id) const {
-    return endpoint_key(static_cast<uint32_t>(id), mix(seed[0] + kGolden));
-  }
-  JHGNN_DEVICE bool keeps(uint32_t sender, uint32_t receiver, int32_t head) const {
-    return edge_bits(sender, receiver, static_cast<uint32_t>(head)) >= threshold;
+  JHGNN_DEVICE bool keeps(int32_t sender_id, int32_t receiver_id, int32_t head) const {
+    const uint32_t sender_key = endpoint_key(static_cast<uint32_t>(sender_id), mix(seed[0]));
+    const uint32_t receiver_key = endpoint_key(static_cast<uint32_t>(receiver_id), mix(seed[0] + kGolden));
+    return edge_bits(sender_key, receiver_key, static_cast<uint32_t>(head)) >= threshold;
   }
 };
 
@@ -76,16 +74,12 @@ struct AttentionForward {
     static constexpr int kSize = 1 + kSums * (1 + kVector);
     float values[kSize];
   };
-  struct Row {
-    float logit;
-    int32_t id;
-    uint32_t key;
-  };
+  struct Row {};
   using Word = Pack<T, kVector>;
   struct Entry {
     Word word;
-    float logit;
-    int32_t id;
+    float sender_logit, receiver_logit;
+    int32_t sender, receiver;  // as they are hashed
   };
 
   const AttentionForwardArguments<T>& given;
@@ -103,24 +97,26 @@ JHGNN_UNROLL
     return state;
   }
 
-  JHGNN_DEVICE Row read_row(int64_t row) const {
-    const float logit = mine() ? given.logit_dst[row * given.heads + head] : 0.0f;
-    return {logit, given.dropout.receiver(static_cast<int32_t>(row)), 0u};
-  }
-  JHGNN_DEVICE void enter(Row* row) const { row->key = given.dropout.threshold ? given.dropout.receiver_key(row->id) : 0u; }
+  JHGNN_DEVICE Row open(int32_t) const { return {}; }
 
-  JHGNN_DEVICE Entry read(int32_t, int32_t sender) const {
-    Entry entry;
-    const int64_t of = sender;
-    entry.word = mine() ? load_word<Word>(given.z + of * (given.heads * given.width) + column) : Word{};
-    entry.logit = mine() ? given.logit_src[of * given.heads + head] : 0.0f;
-    entry.id = given.dropout.sender(sender);
+  JHGNN_DEVICE Entry read(int32_t, int32_t sender, int32_t receiver) const {
+    Entry entry{};
+    if (mine()) {
+      const int64_t of = sender, to = receiver;
+      entry.word = load_word<Word>(given.z + of * (given.heads * given.width) + column);
+      entry.sender_logit = given.logit_src[of * given.heads + head];
+      entry.receiver_logit = given.logit_dst[to * given.heads + head];
+    }
+    if (given.dropout.threshold) {
+      entry.sender = given.dropout.sender(sender);
+      entry.receiver = given.dropout.receiver(receiver);
+    }
     return entry;
   }
 
-  JHGNN_DEVICE void add(const Row& row, const Entry& entry, State* state) const {
+  JHGNN_DEVICE void add(const Entry& entry, State* state) const {
     float* own = state->values;
-    const float logit = row.logit + entry.logit;
+    const float logit = entry.receiver_logit + entry.sender_logit;
     const float score = leaky(logit, given.slope);
     // Sums are made relative to another score only where they might grow large, which is seldom after the first one.
     if (score > own[0] + kSlack) {
@@ -131,7 +127,7 @@ JHGNN_UNROLL
     }
     const float weight = exponential(score - own[0]);
     bool kept = true;
-    if (given.dropout.threshold) kept = given.dropout.keeps(given.dropout.sender_key(entry.id), row.key, head);
+    if (given.dropout.threshold) kept = given.dropout.keeps(entry.sender, entry.receiver, head);
     const float used = kept ? weight : 0.0f;
     if constexpr (kTraining) {
       const bool negative = logit < 0.0f;
@@ -211,20 +207,18 @@ struct AttentionBackwardArguments {
 template <typename T, int kVector>
 struct AttentionBackward {
   struct State {
-    static constexpr int kSize = 1 + kVector;  // of the logit, then of the row
+    // Of the logit, of the row, and of the row with each edge times the slope at its logit.
+    static constexpr int kSize = 1 + 2 * kVector;
     float values[kSize];
   };
   using Word = Pack<T, kVector>;
   struct Row {
     Word z;
-    float logit;
-    int32_t id;
-    uint32_t key;
   };
   struct Entry {
     Word word;
-    float logit, log_sum, delta;
-    int32_t id;
+    float sender_logit, receiver_logit, log_sum, delta;
+    int32_t sender, receiver;  // as they are hashed
   };
 
   const AttentionBackwardArguments<T>& given;
@@ -243,45 +237,47 @@ JHGNN_UNROLL
     return state;
   }
 
-  JHGNN_DEVICE Row read_row(int64_t row) const {
-    const Word z = mine() ? load_word<Word>(given.z + row * (given.heads * given.width) + column) : Word{};
-    const float logit = mine() ? given.logit_src[row * given.heads + head] : 0.0f;
-    return {z, logit, given.dropout.sender(static_cast<int32_t>(row)), 0u};
+  JHGNN_DEVICE Row open(int32_t row) const {
+    return {mine() ? load_word<Word>(given.z + static_cast<int64_t>(row) * (given.heads * given.width) + column) : Word{}};
   }
-  JHGNN_DEVICE void enter(Row* row) const { row->key = given.dropout.threshold ? given.dropout.sender_key(row->id) : 0u; }
 
-  JHGNN_DEVICE Entry read(int32_t, int32_t receiver) const {
-    Entry entry;
-    const int64_t of = receiver;
-    entry.word = mine() ? load_word<Word>(given.cotangent + of * (given.heads * given.width) + column) : Word{};
-    const float* target = given.targets + of * (kOfTarget * given.heads) + head;
-    entry.logit = mine() ? target[kLogit * given.heads] : 0.0f;
-    entry.log_sum = mine() ? target[kLogSumOfTarget * given.heads] : 0.0f;
-    entry.delta = mine() && leads() ? target[kDelta * given.heads] : 0.0f;
-    entry.id = given.dropout.receiver(receiver);
+  JHGNN_DEVICE Entry read(int32_t, int32_t receiver, int32_t sender) const {
+    Entry entry{};
+    if (mine()) {
+      const int64_t of = receiver, to = sender;
+      entry.word = load_word<Word>(given.cotangent + of * (given.heads * given.width) + column);
+      const float* target = given.targets + of * (kOfTarget * given.heads) + head;
+      entry.receiver_logit = target[kLogit * given.heads];
+      entry.log_sum = target[kLogSumOfTarget * given.heads];
+      if (leads()) entry.delta = target[kDelta * given.heads];
+      entry.sender_logit = given.logit_src[to * given.heads + head];
+    }
+    if (given.dropout.threshold) {
+      entry.sender = given.dropout.sender(sender);
+      entry.receiver = given.dropout.receiver(receiver);
+    }
     return entry;
   }
 
-  JHGNN_DEVICE void add(const Row& row, const Entry& entry, State* state) const {
+  JHGNN_DEVICE void add(const Entry& entry, State* state) const {
     float* own = state->values;
 #if JHGNN_FAULT == 2  // planted in tests: a wrong transpose, the row's own logit where the other end's belongs
-    const float logit = row.logit + row.logit;
+    const float logit = entry.sender_logit + entry.sender_logit;
 #else
-    const float logit = row.logit + entry.logit;
+    const float logit = entry.sender_logit + entry.receiver_logit;
 #endif
     const float weight = exponential(leaky(logit, given.slope) - entry.log_sum);
     bool kept = true;
-    if (given.dropout.threshold) kept = given.dropout.keeps(row.key, given.dropout.receiver_key(entry.id), head);
+    if (given.dropout.threshold) kept = given.dropout.keeps(entry.sender, entry.receiver, head);
     const float used = kept ? weight * given.dropout.scale : 0.0f;
-    float product = 0.0f;
+    const float slope = logit >= 0.0f ? 1.0f : given.slope;
+    own[0] -= weight * slope * entry.delta;
 JHGNN_UNROLL
     for (int i = 0; i < kVector; ++i) {
-      const float back = to_float(entry.word.values[i]);
-      own[1 + i] += used * back;
-      product += to_float(row.z.values[i]) * back;
+      const float part = used * to_float(entry.word.values[i]);
+      own[1 + i] += part;
+      own[1 + kVector + i] += slope * part;
     }
-    const float slope = logit >= 0.0f ? 1.0f : given.slope;
-    own[0] += slope * (used * product - weight * entry.delta);
   }
 
   JHGNN_DEVICE void join(const State& other, State* state) const {
@@ -289,14 +285,18 @@ JHGNN_UNROLL
     for (int i = 0; i < State::kSize; ++i) state->values[i] += other.values[i];
   }
 
-  JHGNN_DEVICE void store(int32_t row, int32_t, const Row&, const State& state) const {
+  JHGNN_DEVICE void store(int32_t row, int32_t, const Row& own, const State& state) const {
     if (!mine()) return;
     const int32_t columns = given.heads * given.width;
     Word word;
+    float d_logit = state.values[0];
 JHGNN_UNROLL
-    for (int i = 0; i < kVector; ++i) word.values[i] = from_float<T>(state.values[1 + i]);
+    for (int i = 0; i < kVector; ++i) {
+      word.values[i] = from_float<T>(state.values[1 + i]);
+      d_logit += to_float(own.z.values[i]) * state.values[1 + kVector + i];
+    }
     *reinterpret_cast<Word*>(given.d_z + static_cast<int64_t>(row) * columns + column) = word;
-    given.d_logit[(static_cast<int64_t>(row) * columns + column) / kVector] = state.values[0];
+    given.d_logit[(static_cast<int64_t>(row) * columns + column) / kVector] = d_logit;
   }
 };
 

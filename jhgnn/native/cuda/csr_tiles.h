@@ -1,12 +1,12 @@
 // Sums along compressed rows of any lengths, by groups of lanes that each take the same number of entries: the skeleton of
 // every kernel here. Hubs are cut wherever a tile ends, short rows share a tile, and there is no atomic.
 //
-// The lanes of a group cover the columns of an entry. A group walks its tile entry by entry, with the next few on their way
-// whatever rows they belong to: rows of graphs are short, and a walk row by row would wait for memory once a row. What a
-// group reads of a row itself is fetched while it is still busy with the row before. A row that lies in one tile is
-// stored; what a tile has of a row that goes on beyond it is carried, and a second kernel joins the carries of each such
-// row in the order of tiles, so that results do not depend on the order in which groups run. Rows without entries are
-// cleared by groups of their own.
+// The lanes of a group cover the columns of an entry. A group walks its tile a few entries at a time, whatever rows they
+// belong to: rows of graphs are short, and a walk row by row would wait for memory once a row. All that a few entries need,
+// of their rows as well, is asked for at once, and while it is on its way the next ones' columns are read and their rows
+// found; where a row ends nothing is read. A row that lies in one tile is stored; what a tile has of a row that goes on
+// beyond it is carried, and a second kernel joins the carries of each such row in the order of tiles, so that results do
+// not depend on the order in which groups run. Rows without entries are cleared by groups of their own.
 #pragma once
 
 #include "device.h"
@@ -16,7 +16,7 @@ namespace jhgnn::cuda {
 struct Csr {
   const int32_t* indptr;   // [num_rows + 1]
   const int32_t* ends;     // [num_rows]: entries of a row from there on are padding; null: there is none
-  const int32_t* indices;  // [num_entries], in range, those of padding too; from indptr[num_rows] on of no row
+  const int32_t* indices;  // [num_entries]; those from indptr[num_rows] on belong to no row
   int32_t num_rows;
   int32_t num_entries;
 
@@ -90,18 +90,30 @@ JHGNN_UNROLL
   for (int i = 0; i < State::kSize; ++i) state->values[i] = from[i * stride];
 }
 
-// A row as a group walks it.
-template <class Op>
-struct Visit {
-  int32_t end;               // of its entries
-  int32_t stop;              // of those that are no padding
-  typename Op::Row own;      // what is read of the row itself
+// The next few entries of a group: their columns, -1 for padding, and their rows.
+struct Few {
+  int32_t columns[kAhead];
+  int32_t rows[kAhead];
 };
 
-template <class Op>
-JHGNN_DEVICE Visit<Op> visit(const Csr& csr, const Op& op, int32_t row) {
-  const int32_t end = csr.indptr[row + 1];
-  return {end, csr.ends ? csr.ends[row] : end, op.read_row(row)};
+// Those from `at` on, before `end`; rows are looked for from `row` on, which becomes the last one's.
+JHGNN_DEVICE Few few_from(const Csr& csr, int32_t at, int32_t end, int32_t* row) {
+  Few few;
+JHGNN_UNROLL
+  for (int i = 0; i < kAhead; ++i) few.columns[i] = at + i < end ? csr.indices[at + i] : -1;
+JHGNN_UNROLL
+  for (int i = 0; i < kAhead; ++i) {
+    if (at + i < end) {
+      int looked = 0;
+      while (csr.indptr[*row + 1] <= at + i) {
+        ++*row;
+        if (++looked == kNear) *row = row_of(csr, at + i, *row);
+      }
+      if (csr.ends && at + i >= csr.ends[*row]) few.columns[i] = -1;
+    }
+    few.rows[i] = *row;
+  }
+  return few;
 }
 
 // First kernel: a group a tile, and behind the tiles a group for every few rows to clear those without entries.
@@ -112,7 +124,7 @@ JHGNN_DEVICE void sum_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
   if (number >= tiles.count) {
     const int64_t first = (number - tiles.count) * kRowsToClear;
     for (int64_t row = first; row < first + kRowsToClear && row < csr.num_rows; ++row) {
-      if (csr.indptr[row] == csr.indptr[row + 1]) op.store(static_cast<int32_t>(row), 0, op.read_row(row), op.empty());
+      if (csr.indptr[row] == csr.indptr[row + 1]) op.store(static_cast<int32_t>(row), 0, {}, op.empty());
     }
     return;
   }
@@ -123,63 +135,47 @@ JHGNN_DEVICE void sum_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
     if (marks) *cut_row_of<State>(tiles, number) = -1;
     return;
   }
-  const int32_t last_row = csr.num_rows - 1;
-  int32_t indices[kAhead];
-JHGNN_UNROLL
-  for (int i = 0; i < kAhead; ++i) indices[i] = begin + i < end ? csr.indices[begin + i] : 0;
-  int32_t row = row_of(csr, begin, 0);
-  int32_t row_begin = csr.indptr[row];
-  Visit<Op> now = visit(csr, op, row), next = visit(csr, op, smaller(row + 1, last_row));
-  op.enter(&now.own);
+  int32_t row = row_of(csr, begin, 0), found = row, taken = 0;
+  bool begins_here = csr.indptr[row] >= begin;
+  typename Op::Row own = op.open(row);
   State state = op.empty();
-
+  Few few = few_from(csr, begin, end, &found);
   for (int32_t at = begin; at < end; at += kAhead) {
     typename Op::Entry entries[kAhead];
 JHGNN_UNROLL
     for (int i = 0; i < kAhead; ++i) {
-      if (at + i < end) entries[i] = op.read(at + i, indices[i]);
+      if (few.columns[i] >= 0) entries[i] = op.read(at + i, few.columns[i], few.rows[i]);
     }
+    const Few next = few_from(csr, at + kAhead, end, &found);
 JHGNN_UNROLL
     for (int i = 0; i < kAhead; ++i) {
-      const int32_t ahead = at + kAhead + i;
-      indices[i] = ahead < end ? csr.indices[ahead] : 0;
-    }
-JHGNN_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      const int32_t place = at + i;
 #if JHGNN_FAULT == 1  // planted in tests: a missed tail
-      if (place >= end - (end - begin) % kAhead) break;
+      if (at + i >= end - (end - begin) % kAhead) break;
 #else
-      if (place >= end) break;
+      if (at + i >= end) break;
 #endif
-      if (place >= now.end) {
-        if (row_begin >= begin) {
-          op.store(row, now.stop - row_begin, now.own, state);
+      if (few.rows[i] != row) {
+        if (begins_here) {
+          op.store(row, taken, own, state);
         } else {
           save(state, carry_of<State>(tiles, number, 0), tiles.group);
         }
-        row_begin = place;
-        now = next;
-        ++row;
-        if (now.end <= place) {  // rows without entries lie between
-          int looked = 0;
-          do {
-            ++row;
-            ++looked;
-          } while (looked < kNear && csr.indptr[row + 1] <= place);
-          if (looked == kNear) row = row_of(csr, place, row);
-          now = visit(csr, op, row);
-        }
-        next = visit(csr, op, smaller(row + 1, last_row));
-        op.enter(&now.own);
+        row = few.rows[i];
+        begins_here = true;
+        taken = 0;
+        own = op.open(row);
         state = op.empty();
       }
-      if (place < now.stop) op.add(now.own, entries[i], &state);
+      if (few.columns[i] >= 0) {
+        op.add(entries[i], &state);
+        ++taken;
+      }
     }
+    few = next;
   }
-  const bool begins_here = row_begin >= begin, ends_here = now.end <= end;
+  const bool ends_here = csr.indptr[row + 1] <= end;
   if (begins_here && ends_here) {
-    op.store(row, now.stop - row_begin, now.own, state);
+    op.store(row, taken, own, state);
   } else {
     save(state, carry_of<State>(tiles, number, begins_here ? 1 : 0), tiles.group);
   }
@@ -222,7 +218,7 @@ JHGNN_DEVICE void join_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
     if (pieces <= kFewPieces) {
       if (warp() != other_warp) continue;
       const State state = join_pieces(tiles, op, tile, pieces, own_group, groups);
-      if (lane() < tiles.group) op.store(row, count, op.read_row(row), state);
+      if (lane() < tiles.group) op.store(row, count, op.open(row), state);
       continue;
     }
     State state = join_pieces(tiles, op, tile, pieces, warp() * groups + own_group, warps() * groups);
@@ -239,7 +235,7 @@ JHGNN_DEVICE void join_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
       load(&other, shared + of_warp * State::kSize * 32 + lane(), 32);
       op.join(other, &state);
     }
-    if (lane() < tiles.group) op.store(row, count, op.read_row(row), state);
+    if (lane() < tiles.group) op.store(row, count, op.open(row), state);
   }
 }
 

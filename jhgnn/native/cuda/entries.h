@@ -8,17 +8,17 @@
 #include "row_sum.h"
 #include "table_rows.h"
 
-#define JHGNN_PAIR(entry, name, arguments, ...)                                                   \
-  entry(name##_tiles, jhgnn::cuda::kTileThreads, 5, arguments, (sum_tiles(given.csr, given.tiles, __VA_ARGS__(given))))         \
+#define JHGNN_PAIR(entry, name, blocks, arguments, ...)                                           \
+  entry(name##_tiles, jhgnn::cuda::kTileThreads, blocks, arguments, (sum_tiles(given.csr, given.tiles, __VA_ARGS__(given))))         \
   entry(name##_join, jhgnn::cuda::kJoinThreads, 2, arguments, (join_tiles(given.csr, given.tiles, __VA_ARGS__(given))))
 
 #define JHGNN_LAYOUTS(entry, type, suffix, vector)                                                            \
-  JHGNN_PAIR(entry, row_sum_##suffix, RowSumArguments<type>, RowSum<type, vector>)                            \
-  JHGNN_PAIR(entry, attention_forward_##suffix, AttentionForwardArguments<type>,                              \
+  JHGNN_PAIR(entry, row_sum_##suffix, 5, RowSumArguments<type>, RowSum<type, vector>)                            \
+  JHGNN_PAIR(entry, attention_forward_##suffix, 4, AttentionForwardArguments<type>,                              \
              AttentionForward<type, vector, false>)                                                           \
-  JHGNN_PAIR(entry, attention_training_##suffix, AttentionForwardArguments<type>,                             \
+  JHGNN_PAIR(entry, attention_training_##suffix, 4, AttentionForwardArguments<type>,                             \
              AttentionForward<type, vector, true>)                                                            \
-  JHGNN_PAIR(entry, attention_backward_##suffix, AttentionBackwardArguments<type>, AttentionBackward<type, vector>)
+  JHGNN_PAIR(entry, attention_backward_##suffix, 4, AttentionBackwardArguments<type>, AttentionBackward<type, vector>)
 
 #define JHGNN_ENTRIES(entry)                                                          \
   JHGNN_LAYOUTS(entry, float, float32_1, 1)                                           \

@@ -184,7 +184,7 @@ ffi::Error run_backward(void* stream, const Int32s& indptr, const Int32s& ends, 
   const int64_t num_targets = cotangent.dimensions()[0], heads = cotangent.dimensions()[1];
   const int64_t width = cotangent.dimensions()[2];
   const Layout layout = layout_of(heads * width, width);
-  const int64_t state = 1 + layout.vector;
+  const int64_t state = 1 + 2 * layout.vector;
   JHGNN_RETURN_IF_ERROR(lay_out(indptr, ends, indices, tile, state, layout, carries, &given.csr, &given.tiles));
   const int64_t sources = given.csr.num_rows;
   JHGNN_RETURN_IF_ERROR(check_shape("logit_src", logit_src, {sources, heads}));

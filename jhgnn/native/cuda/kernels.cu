@@ -1,7 +1,7 @@
 // The kernels of a GPU, by nvcc; handlers.cc launches them by their names.
 #include "entries.h"
 
-// Five blocks of tiles lie on a multiprocessor, so that others compute while some wait for memory.
+// Several blocks lie on a multiprocessor, so that some compute while others wait for memory.
 #define JHGNN_KERNEL_OF(name, threads, blocks, arguments, body)                   \
   JHGNN_KERNEL void __launch_bounds__(threads, blocks)                            \
       jhgnn_##name(const __grid_constant__ jhgnn::cuda::arguments given) {        \

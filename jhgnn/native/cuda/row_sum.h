@@ -45,10 +45,9 @@ JHGNN_UNROLL
     return state;
   }
 
-  JHGNN_DEVICE Row read_row(int64_t) const { return {}; }
-  JHGNN_DEVICE void enter(Row*) const {}
+  JHGNN_DEVICE Row open(int32_t) const { return {}; }
 
-  JHGNN_DEVICE Entry read(int32_t position, int32_t of) const {
+  JHGNN_DEVICE Entry read(int32_t position, int32_t of, int32_t) const {
     Entry entry;
     entry.word = mine() ? load_word<Word>(given.x + static_cast<int64_t>(of) * given.width + column) : Word{};
     entry.factor = given.weights ? given.weights[position] : 1.0f;
@@ -56,7 +55,7 @@ JHGNN_UNROLL
     return entry;
   }
 
-  JHGNN_DEVICE void add(const Row&, const Entry& entry, State* state) const {
+  JHGNN_DEVICE void add(const Entry& entry, State* state) const {
 JHGNN_UNROLL
     for (int i = 0; i < State::kSize; ++i) state->values[i] += entry.factor * to_float(entry.word.values[i]);
   }

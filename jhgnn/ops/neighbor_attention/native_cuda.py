@@ -77,7 +77,7 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
     targets = jnp.stack([logit_dst, log_sum, delta], axis=1)
     rows = backwards_of(graph)
     layout = layout_of(heads * width, width)
-    tile, carries = tiles_of(rows.indices.shape[0], layout, 1 + layout.vector)
+    tile, carries = tiles_of(rows.indices.shape[0], layout, 1 + 2 * layout.vector)
     shapes = (
         jax.ShapeDtypeStruct(z.shape, z.dtype),
         jax.ShapeDtypeStruct((num_sources, heads, width // layout.vector), jnp.float32),
