@@ -222,7 +222,7 @@ def test_a_layout_covers_every_column_once(columns: int, together: int) -> None:
 def test_carries_stay_small(num_entries: int) -> None:
     for columns, together in ((64, 8), (1, 1), (4096, 4)):
         layout = cuda.layout_of(columns, together)
-        tile, carries = cuda.tiles_of(num_entries, layout, 22)
+        tile, carries = cuda.tiles_of("attention", num_entries, layout, 22)
         assert tile * -(-num_entries // tile) < max(num_entries, 1) + tile
         assert 4 * carries <= cuda.CARRY_BYTES
 

@@ -29,8 +29,9 @@ HOW_TO_GET_IT = (
     "(`pip install -e .` in a checkout), or use implementation 'auto'"
 )
 
-MOST_TILES = 32_768
-"""Of groups of lanes: some times as many as a large GPU holds, so that the last ones leave little of it idle."""
+MOST_TILES: Mapping[str, int] = {"attention": 8_192, "row_sum": 16_384}
+"""By kernel: about as many groups of eight lanes as an H200 holds; of 8,192, 16,384 and 32,768 the quickest there, with
+7 million edges (docs/gpu.md)."""
 LEAST_TILE = 16
 """Entries; fewer do not pay for finding the row that a tile begins in."""
 CARRY_BYTES = 16 * 2**20
@@ -86,13 +87,13 @@ def layout_of(columns: int, together: int) -> Layout:
     return Layout(vector, group, -(-words // group))
 
 
-def tiles_of(num_entries: int, layout: Layout, state: int) -> tuple[int, int]:
+def tiles_of(kernel: str, num_entries: int, layout: Layout, state: int) -> tuple[int, int]:
     """(entries of a tile, floats of all carries), where a lane carries `state` floats of a row that is cut.
 
     Behind the carries is one number a tile, of the row that is cut at its end.
     """
     of_tile = 2 * layout.blocks * state * layout.group + 1
-    most = max(1, min(MOST_TILES, CARRY_BYTES // (4 * of_tile)))
+    most = max(1, min(MOST_TILES[kernel], CARRY_BYTES // (4 * of_tile)))
     entries = max(LEAST_TILE, -(-num_entries // most))
     count = -(-num_entries // entries)
     return entries, count * of_tile if count > 1 else 0

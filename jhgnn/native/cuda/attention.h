@@ -68,6 +68,7 @@ struct AttentionForwardArguments {
 
 template <typename T, int kVector, bool kTraining>
 struct AttentionForward {
+  static constexpr int kAhead = 4;
   static constexpr int kSums = kTraining ? 2 : 1;  // positive and negative logits apart, or together
   struct State {
     // A score that sums are relative to, then the sums of exponentials and of weighted rows.
@@ -206,6 +207,7 @@ struct AttentionBackwardArguments {
 
 template <typename T, int kVector>
 struct AttentionBackward {
+  static constexpr int kAhead = 4;
   struct State {
     // Of the logit, of the row, and of the row with each edge times the slope at its logit.
     static constexpr int kSize = 1 + 2 * kVector;

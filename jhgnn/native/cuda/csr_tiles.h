@@ -36,7 +36,6 @@ struct Tiles {
   float* carries;         // [count, 2, column_blocks, State::kSize, group], then an int32 [count]: see `cut_row_of`
 };
 
-constexpr int kAhead = 4;         // entries of a group that are on their way at a time
 constexpr int kRowsToClear = 32;  // that a group looks through for rows without entries
 constexpr int kNear = 16;         // rows that are looked at one by one for the next one with entries
 constexpr int kFewPieces = 64;    // of a cut row that one warp joins alone
@@ -91,14 +90,16 @@ JHGNN_UNROLL
 }
 
 // The next few entries of a group: their columns, -1 for padding, and their rows.
+template <int kAhead>
 struct Few {
   int32_t columns[kAhead];
   int32_t rows[kAhead];
 };
 
 // Those from `at` on, before `end`; rows are looked for from `row` on, which becomes the last one's.
-JHGNN_DEVICE Few few_from(const Csr& csr, int32_t at, int32_t end, int32_t* row) {
-  Few few;
+template <int kAhead>
+JHGNN_DEVICE Few<kAhead> few_from(const Csr& csr, int32_t at, int32_t end, int32_t* row) {
+  Few<kAhead> few;
 JHGNN_UNROLL
   for (int i = 0; i < kAhead; ++i) few.columns[i] = at + i < end ? csr.indices[at + i] : -1;
 JHGNN_UNROLL
@@ -120,6 +121,7 @@ JHGNN_UNROLL
 template <class Op>
 JHGNN_DEVICE void sum_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
   using State = typename Op::State;
+  constexpr int kAhead = Op::kAhead;  // entries of a group that are on their way at a time
   const int64_t number = block() * (threads() / tiles.group) + thread() / tiles.group;
   if (number >= tiles.count) {
     const int64_t first = (number - tiles.count) * kRowsToClear;
@@ -139,14 +141,14 @@ JHGNN_DEVICE void sum_tiles(const Csr& csr, const Tiles& tiles, const Op& op) {
   bool begins_here = csr.indptr[row] >= begin;
   typename Op::Row own = op.open(row);
   State state = op.empty();
-  Few few = few_from(csr, begin, end, &found);
+  Few<kAhead> few = few_from<kAhead>(csr, begin, end, &found);
   for (int32_t at = begin; at < end; at += kAhead) {
     typename Op::Entry entries[kAhead];
 JHGNN_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       if (few.columns[i] >= 0) entries[i] = op.read(at + i, few.columns[i], few.rows[i]);
     }
-    const Few next = few_from(csr, at + kAhead, end, &found);
+    const Few<kAhead> next = few_from<kAhead>(csr, at + kAhead, end, &found);
 JHGNN_UNROLL
     for (int i = 0; i < kAhead; ++i) {
 #if JHGNN_FAULT == 1  // planted in tests: a missed tail

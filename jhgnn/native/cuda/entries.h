@@ -13,7 +13,7 @@
   entry(name##_join, jhgnn::cuda::kJoinThreads, 2, arguments, (join_tiles(given.csr, given.tiles, __VA_ARGS__(given))))
 
 #define JHGNN_LAYOUTS(entry, type, suffix, vector)                                                            \
-  JHGNN_PAIR(entry, row_sum_##suffix, 5, RowSumArguments<type>, RowSum<type, vector>)                            \
+  JHGNN_PAIR(entry, row_sum_##suffix, 8, RowSumArguments<type>, RowSum<type, vector>)                            \
   JHGNN_PAIR(entry, attention_forward_##suffix, 4, AttentionForwardArguments<type>,                              \
              AttentionForward<type, vector, false>)                                                           \
   JHGNN_PAIR(entry, attention_training_##suffix, 4, AttentionForwardArguments<type>,                             \

@@ -19,6 +19,8 @@ struct RowSumArguments {
 
 template <typename T, int kVector>
 struct RowSum {
+  static constexpr int kAhead = 2;  // and twice the warps: 1.05 ms for both ways on 7 million edges, with 4 it took 1.5
+
   struct State {
     static constexpr int kSize = kVector;
     float values[kSize];

@@ -46,7 +46,7 @@ def row_sum(
     """
     none = jnp.zeros((0,), jnp.float32)
     layout = layout_of(x.shape[1], x.shape[1])
-    tile, carries = tiles_of(rows.indices.shape[0], layout, layout.vector)
+    tile, carries = tiles_of("row_sum", rows.indices.shape[0], layout, layout.vector)
     shapes = (
         jax.ShapeDtypeStruct((rows.num_rows, x.shape[1]), x.dtype),
         jax.ShapeDtypeStruct((carries,), jnp.float32),

@@ -77,7 +77,7 @@ def _backward(slope: float, rate: float, residuals: tuple, cotangent: jax.Array)
     targets = jnp.stack([logit_dst, log_sum, delta], axis=1)
     rows = backwards_of(graph)
     layout = layout_of(heads * width, width)
-    tile, carries = tiles_of(rows.indices.shape[0], layout, 1 + 2 * layout.vector)
+    tile, carries = tiles_of("attention", rows.indices.shape[0], layout, 1 + 2 * layout.vector)
     shapes = (
         jax.ShapeDtypeStruct(z.shape, z.dtype),
         jax.ShapeDtypeStruct((num_sources, heads, width // layout.vector), jnp.float32),
@@ -108,7 +108,7 @@ def _call_forward(
     num_targets, heads, width = logit_dst.shape[0], *z.shape[1:]
     layout = layout_of(heads * width, width)
     state = 1 + (2 if training else 1) * (1 + layout.vector)
-    tile, carries = tiles_of(rows.indices.shape[0], layout, state)
+    tile, carries = tiles_of("attention", rows.indices.shape[0], layout, state)
     kept = num_targets if training else 0
     shapes = (
         jax.ShapeDtypeStruct((num_targets, heads, width), z.dtype),
