@@ -1,15 +1,16 @@
 """`python -m bench.gpu compile`: what recipes' programs are made of when they are compiled for GPUs, without one.
 `python -m bench.gpu kernels`: registers, spills and shared memory of our kernels, by ptxas.
 `python -m bench.gpu run`: what all of it takes where there is a GPU.
+`python -m bench.gpu page`: the page's tables of stored runs.
 """
 
 import argparse
 import sys
 
-from bench.gpu import compile_lane, kernel_resources
+from bench.gpu import compile_lane, kernel_resources, measured_page
 from bench.gpu.measure import command
 
-COMMANDS = {"compile": compile_lane, "kernels": kernel_resources, "run": command}
+COMMANDS = {"compile": compile_lane, "kernels": kernel_resources, "run": command, "page": measured_page}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from jhgnn.profiling.program_memory import assigned_rows, module_proto
 from jhgnn.profiling.roofline import measure_ceilings
 from jhgnn.profiling.xplane import STEP, make_newest, traces
 from jhgnn.runtime.files import write_json, write_text
+from jhgnn.runtime.platform import GPUS, target_platform
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.execution import Batch, Execution, Programs
 from jhgnn.training.mesh import local
@@ -58,9 +59,10 @@ def capture(
 
     Writes `recipe.toml`, `capture.json`, `step.hlo.txt`, `step.hlo.pb`, `step.buffers.json`, the same for `inference`,
     the trace of the steps under `plugins/profile/` and that of the preparation under `prepare/`. With barriers,
-    `barriers/` holds the same step with `optimization_barrier`s at the stage borders. Of mini-batches `inference` is
-    the forward pass over a batch, and batches that overflow the capacities of the traced program are passed over, and
-    counted. Of several devices a step is that of all of them together.
+    `barriers/` holds the same step with `optimization_barrier`s at the stage borders. On a GPU the traced step starts
+    its kernels one by one, and `as_trained_s` has the seconds of the program that trains. Of mini-batches `inference`
+    is the forward pass over a batch, and batches that overflow the capacities of the traced program are passed over,
+    and counted. Of several devices a step is that of all of them together.
 
     Args:
         config: the recipe; semantic graphs are built anew, so that SGB is measured and not the cache.
@@ -83,6 +85,9 @@ def capture(
         with jax.profiler.TraceAnnotation("COMPILE"):
             programs = execution.compile()
     inference = compile_lowered(execution.lower_inference)
+    trained = programs
+    if target_platform() in GPUS:
+        programs = trained.with_step(kernel_by_kernel(execution))
     save_program(folder, "step", programs.step)
     save_program(folder, "inference", inference)
     facts = _facts(execution) | {"sgb_s": execution.sgb_s, "compile_s": programs.compile_s}
@@ -90,10 +95,14 @@ def capture(
     if with_barriers:
         with barriers():
             variants[folder / "barriers"] = programs.with_step(compile_lowered(execution.lower_update))
+    as_trained = [trained] if programs is not trained else []
     with contextlib.ExitStack() as stack:
-        steppers = [stack.enter_context(contextlib.closing(_Stepper(each))) for each in variants.values()]
+        steppers = [
+            stack.enter_context(contextlib.closing(_Stepper(each))) for each in (*variants.values(), *as_trained)
+        ]
         untraced = _untraced(steppers, warm_up)
         facts |= {"warm_up_steps": warm_up, "untraced_s": untraced[0]}
+        facts |= {"as_trained_s": untraced[-1]} if as_trained else {}
         facts |= _traced(folder, steppers[0], steps)
         facts |= {"step_memory": memory_stats(programs.step), "inference_memory": memory_stats(inference)}
         facts |= {"inference_s": _inference_s(programs, inference, steppers[0], warm_up, steps)}
@@ -107,6 +116,15 @@ def capture(
             memory = {"step_memory": memory_stats(variants[below].step), "untraced_s": untraced[1]}
             write_json(below / "capture.json", facts | measured | memory)
     return Capture(folder, facts)
+
+
+def kernel_by_kernel(execution: Execution) -> Compiled:
+    """The update for a GPU with kernels that start one by one: of those in a graph of CUDA's, which training starts as
+    one, CUPTI does not tell the ops.
+    """
+    start = time.perf_counter()
+    call = execution.lower_update().compile({"xla_gpu_enable_command_buffer": ""})
+    return Compiled(call, time.perf_counter() - start)
 
 
 def save_program(folder: Path, name: str, program: Compiled) -> None:

@@ -31,6 +31,7 @@ def write_report(profile: Profile, path: Path) -> None:
         _cards(
             ("step, traced", f"{figure(step['wall_s'], 1e3)} ms"),
             ("step, untraced", f"{figure(step['untraced_s'], 1e3)} ms"),
+            *([("step, as it trains", f"{figure(step['as_trained_s'], 1e3)} ms")] if step.get("as_trained_s") else []),
             ("inference", f"{figure(step['inference_s'], 1e3)} ms"),
             ("attributed", f"{found['attributed']:.1%}"),
             ("parts / measured", f"{step['parts_over_measured']:.3f}"),

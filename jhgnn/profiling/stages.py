@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -161,6 +162,11 @@ def _check_same_program(trace: xplane.Trace, module: hlo.Module, path: Path) -> 
             f"trace {path}: is of {', '.join(map(repr, trace.modules))}, and the program beside it is {module.name!r}"
         )
     unknown = [op for op in trace.executions if module.instruction(op) is None]
+    if any(op.startswith("command_buffer") for op in unknown):
+        raise InputError(
+            f"trace {path}: its kernels were started as graphs of CUDA's, whose ops CUPTI does not tell; trace again"
+            " with XLA_FLAGS=--xla_gpu_enable_command_buffer= (jhgnn.profile compiles the step so by itself)"
+        )
     if unknown:
         raise InputError(
             f"trace {path}: {len(unknown)} of its {len(trace.executions)} ops ({unknown[0]!r}, ...) are not in the"
@@ -200,6 +206,7 @@ def _step_figures(
         "measured_s": measured_s,
         "parts_over_measured": parts_s / measured_s,
         "untraced_s": untraced_s,
+        "as_trained_s": statistics.median(facts["as_trained_s"]) if facts.get("as_trained_s") else None,
         "tracing_overhead": traced_s / untraced_s - 1 if untraced_s else None,
         "loss": facts.get("loss"),
         "inference_s": facts.get("inference_s"),

@@ -59,6 +59,8 @@ def print_profile(say: Say, profile: Profile) -> None:
     )
     if step["tracing_overhead"] is not None:
         say(f"tracing overhead: {step['tracing_overhead']:+.1%} of the untraced step")
+    if step.get("as_trained_s"):
+        say(f"as it trains, with kernels started as a graph: {figure(step['as_trained_s'], 1e3)} ms")
     if profile["barriers"]:
         barred = profile["barriers"]
         say(f"barriers: step {figure(barred['slowdown'], 100, 1)} % slower, {barred['crossing']:.1%} crossing left")

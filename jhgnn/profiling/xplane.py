@@ -26,7 +26,10 @@ HOST_PARTS = ("SAMPLE", "GATHER", "LOAD", "SYNC")
 """Annotations of host work inside a step: `jax.profiler.TraceAnnotation(NAME)`."""
 PREPARATION = ("READ", "SGB", "LOAD", "COMPILE")
 """Annotations of what happens once, before the first step."""
-KNOWN_PLANES = ("/host:metadata", "/host:CPU", "Task Environment", "/host:python-tracer", "#Chip", "/device:CUSTOM:")
+KNOWN_PLANES = (
+    *("/host:metadata", "/host:CPU", "Task Environment", "/host:python-tracer", "#Chip", "/device:CUSTOM:"),
+    "/host:__ScopeRangeCallStack__",
+)
 
 
 @dataclasses.dataclass(frozen=True)

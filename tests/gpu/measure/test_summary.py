@@ -8,6 +8,8 @@ from bench.gpu.measure.counters import findings
 from bench.gpu.measure.items import EPOCH_CASES, ON_DEVICE, groups
 from bench.gpu.measure.packages import NEEDED, missing
 from bench.gpu.measure.summary import summary
+from bench.gpu.measured_page import with_tables
+from bench.gpu.page import PAGE
 
 
 def epoch(case: str, implementation: str, in_a_row: float, waiting: float, **more: Any) -> dict[str, Any]:
@@ -128,3 +130,8 @@ def test_what_is_not_installed_is_one_line_each(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert len(missing(rehearsal=False)) == len(lines) + 4
     assert "jax" in NEEDED
+
+
+def test_the_page_has_the_tables_of_the_stored_runs() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_tables(text) == text
