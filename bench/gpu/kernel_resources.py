@@ -17,8 +17,8 @@ OUTPUT = RESULTS / "gpu-kernels.json"
 ARCHITECTURES = ("80", "90", "100")
 """Those that the package holds machine code for."""
 MOST_REGISTERS = {"80": 128, "90": 128, "100": 168}
-"""A thread's, by architecture: with more, fewer than four blocks of 128 threads lie on a multiprocessor, or three on the
-last, whose registers are 65,536."""
+"""A thread's, by architecture: with more, fewer than four blocks of 128 threads lie on a multiprocessor, which has
+65,536, or fewer than three on the last."""
 MOST_SPILLS_BYTES = 96
 """Written and read again by a thread, once in all."""
 MOST_SHARED_BYTES = 48 * 1024
