@@ -1,0 +1,82 @@
+"""Joined states and index arrays are the trees that they were made of."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jhgnn.graph.degree_buckets import degree_buckets
+from jhgnn.training.call_arguments import MOST_INDICES, JoinedIndices, JoinedState
+from jhgnn.training.joined_leaves import MOST_ELEMENTS
+from jhgnn.training.state import TrainState
+
+
+def params() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    shapes = {"a": (3, 2), "b": (5,), "c": (), "d": (1, 4), "table": (MOST_ELEMENTS // 4 + 1, 4)}
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+
+def state() -> TrainState:
+    own = params()
+    moments = optax.adam(0.1).init(own)
+    return TrainState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32), own, moments)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("tree", [params(), state()], ids=["parameters", "state"])
+def test_split_gives_back_what_was_joined(tree: Any) -> None:
+    joined_state = JoinedState(params())
+    joined = joined_state.join(tree)
+    assert len(jax.tree.leaves(joined)) < len(jax.tree.leaves(tree))
+    assert_same(joined_state.split(joined), tree)
+    assert_same(jax.jit(joined_state.traced_split)(joined), tree)
+    assert joined_state.abstract(tree) == jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), joined
+    )
+
+
+def test_join_on_the_host_and_in_a_program_are_the_same() -> None:
+    joined_state = JoinedState(params())
+    assert_same(joined_state.join(state()), jax.jit(joined_state.traced_join)(state()))
+
+
+def test_what_is_joined_already_or_neither_stays() -> None:
+    joined_state = JoinedState(params())
+    joined = joined_state.join(state())
+    assert_same(joined_state.join(joined), joined)
+    step = jnp.ones((), jnp.int32)
+    assert joined_state.join(step) is step
+    assert joined_state.split(step) is step
+
+
+def test_few_parameters_stay_as_they_are() -> None:
+    few = {"a": jnp.ones(3)}
+    assert JoinedState(few).join(few) is few
+
+
+def test_index_arrays_of_buckets_are_one_vector_and_nothing_else_is_joined() -> None:
+    counts = np.random.default_rng(1).integers(0, 200, 300)
+    buckets = jax.device_put(degree_buckets(np.concatenate([[0], np.cumsum(counts)])))
+    large = jax.device_put(degree_buckets(np.arange(MOST_INDICES + 2)))
+    tree = {"features": jnp.ones((4, 2)), "ids": jnp.arange(7), "buckets": (buckets, large)}
+    joined = JoinedIndices(tree)
+    small = [leaf for leaf in jax.tree.leaves(tree["buckets"]) if leaf.size <= MOST_INDICES]
+    assert len(small) > 3
+    assert len(joined.arrays) == len(jax.tree.leaves(tree)) - len(small) + 1
+    assert joined.arrays[-1].shape == (sum(leaf.size for leaf in small),)
+    assert_same(jax.jit(joined.traced_split)(joined.arrays), tree)
+
+
+def test_without_buckets_the_arguments_are_the_tree() -> None:
+    tree = {"features": jnp.ones((4, 2)), "ids": jnp.arange(7)}
+    joined = JoinedIndices(tree)
+    assert joined.arrays is tree
+    assert joined.traced_split(tree) is tree
