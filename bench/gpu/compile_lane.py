@@ -47,6 +47,11 @@ def run(options: argparse.Namespace) -> int:
     if options.report_only:
         write_page(json.loads(options.output.read_text(encoding="utf-8")))
         return 0
+    for part in options.recipes or ():
+        if not any(part in case.name for case in all_cases()):
+            names = ", ".join(case.name for case in all_cases())
+            print(f"error: --recipes {part}: no case has it in its name; there are {names}", file=sys.stderr)
+            return 2
     problem = create_gpu() or missing()
     if problem:
         print(f"skipped: {problem}", file=sys.stderr)

@@ -32,7 +32,7 @@ def with_tables(text: str) -> str:
 
 def _lines() -> list[str]:
     first, second, last = (json.loads((RUNS / f"run-{n}.json").read_text(encoding="utf-8")) for n in (1, 2, 3))
-    device = last["device"]
+    device, predicted = last["device"], json.loads((RUNS / "predicted.json").read_text(encoding="utf-8"))
     return [
         f"On one {device['device']} with 16 cores, JAX {device['versions']['jax']}, PyTorch 2.11 and PyG 2.8, in three"
         f" runs: at {first['commit']}, {second['commit']} and {last['commit']}.",
@@ -89,6 +89,17 @@ def _lines() -> list[str]:
         *_table(
             ("case", "kernels", "arrays", "started as a graph", "in a row", "call", "until the loss", "until all"),
             _calls(second["items"]["calls"]["rows"]),
+        ),
+        "",
+        "### What is predicted of it",
+        "",
+        "Updates in a row, ms, in run 3, and as [the study of recomputation](recompute.md) predicts times of GPUs, from"
+        " the compiled programs' launches, operations and bytes. In the geometric mean"
+        f" {predicted['geometric_mean']:.2f} of the measured time is predicted; `python -m bench.gpu predicted` does it anew.",
+        "",
+        *_table(
+            ("case", "kernels", "launches", "predicted", "measured", "ratio"),
+            _predictions(predicted["rows"]),
         ),
         "",
         "### How far ahead a kernel reads",
@@ -175,3 +186,10 @@ def _calls(rows: list[Row]) -> Iterable[list[str]]:
             "yes" if row["command_buffers"] else "no",
             *(str(row[key]) for key in ("in_a_row_us", "call_us", "until_loss_us", "until_all_us")),
         ]
+
+
+def _predictions(rows: Iterable[Row]) -> Iterable[list[str]]:
+    for row in rows:
+        times = row["predicted_ms"], row["measured_ms"]
+        names = row["case"].replace("-", " "), row["implementation"], str(row["launches"])
+        yield [*names, *(f"{ms:.2f}" for ms in times), f"{times[0] / times[1]:.2f}"]
