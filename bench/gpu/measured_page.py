@@ -95,7 +95,8 @@ def _lines() -> list[str]:
         "",
         "Updates in a row, ms, in run 3, and as [the study of recomputation](recompute.md) predicts times of GPUs, from"
         " the compiled programs' launches, operations and bytes. In the geometric mean"
-        f" {predicted['geometric_mean']:.2f} of the measured time is predicted; `python -m bench.gpu predicted` does it anew.",
+        f" {predicted['geometric_mean']:.2f} of the measured time is predicted."
+        " `python -m bench.gpu predicted` does it anew.",
         "",
         *_table(
             ("case", "kernels", "launches", "predicted", "measured", "ratio"),

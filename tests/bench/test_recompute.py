@@ -136,7 +136,7 @@ def test_a_predicted_time_is_the_formula():
     device = GPUS["a100"]
     work = dict.fromkeys(KINDS, 0.0) | {"num_bytes": 1e9, "native_bytes": 1e9, "scattered": 1e6, "dot_flops": 1e6}
     found = gpus.predicted_s({"work": work, "launches": 10, "dtype": "float32"}, "a100")
-    assert found == pytest.approx(10 * 3e-6 + 2e9 / (0.7 * device.bytes_per_s) + 1e6 * 5e-12)
+    assert found == pytest.approx(10 * 5e-6 + 2e9 / (0.7 * device.bytes_per_s) + 1e6 * 5e-12)
     by_products = work | {"num_bytes": 0.0, "native_bytes": 0.0, "scattered": 0.0, "dot_flops": 156e9}
     found = gpus.predicted_s({"work": by_products, "launches": 0, "dtype": "float32"}, "a100")
     assert found == pytest.approx(2e-3)
