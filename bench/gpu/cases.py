@@ -25,7 +25,11 @@ DATA = {
 MAG_SCALE = 0.1
 """Of the synthetic graph of ogbn-mag's size, which takes minutes to make; shapes follow the batch, not the graph."""
 
-COMPARED = dict.fromkeys(("han_dblp", "rgcn_dblp", "rgat_dblp"), ("native", "segment", "dense"))
+COMPARED = {
+    "han_dblp": ("bucketed", "segment", "dense"),
+    "rgat_dblp": ("bucketed", "segment", "dense"),
+    "rgcn_dblp": ("native", "segment", "dense"),
+}
 """Recipes that are compiled with other implementations as well, for the page."""
 
 
@@ -74,5 +78,10 @@ def all_cases() -> list[Case]:
         found.append(Case(recipe, "", own))
         key = "mean" if model == "rgcn" else "attention"
         for implementation in COMPARED.get(recipe, ()):
-            found.append(Case(recipe, implementation, {**own, "kernels": {key: implementation}}))
+            found.append(Case(recipe, implementation, own | {"kernels": kernels_of(key, implementation)}))
     return found
+
+
+def kernels_of(key: str, implementation: str) -> dict[str, str]:
+    """The recipe's table for an implementation of an aggregation; loops over buckets project features as well."""
+    return {key: implementation} | ({"projection": implementation} if implementation == "bucketed" else {})

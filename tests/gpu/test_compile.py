@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.gpu.cases import Case
+from bench.gpu.cases import Case, kernels_of
 from bench.gpu.compile_lane import compiled
 from bench.gpu.environment import missing
 from bench.gpu.limits import broken
@@ -16,10 +16,11 @@ from jhgnn.native import cuda
 pytestmark = pytest.mark.slow
 
 MAG = {"data": {"scale": 0.005}, "sampling": {"batch_size": 64}}
+ATTENTION, MEAN = kernels_of("attention", "bucketed"), kernels_of("mean", "bucketed")
 CASES = {
-    "han": Case("han_dblp", "", {}),
-    "rgcn": Case("rgcn_dblp", "", {}),
-    "rgat": Case("rgat_acm", "", {"model": {"attention_dropout": 0.3}}),
+    "han": Case("han_dblp", "bucketed", {"kernels": ATTENTION}),
+    "rgcn": Case("rgcn_dblp", "bucketed", {"kernels": MEAN}),
+    "rgat": Case("rgat_acm", "bucketed", {"kernels": ATTENTION, "model": {"attention_dropout": 0.3}}),
     "sampled on the host": Case("rgcn_mag", "host", MAG | {"sampling": {"batch_size": 64, "side": "host"}}),
     "sampled on the device": Case("rgat_mag", "device", MAG | {"sampling": {"batch_size": 64, "side": "device"}}),
 }
@@ -59,8 +60,9 @@ def test_no_program_breaks_a_limit(name: str) -> None:
 @pytest.mark.usefixtures("environment")
 @pytest.mark.skipif(not cuda.available(), reason="needs the GPU's kernels, which nvcc builds")
 def test_hans_update_with_our_kernels_keeps_little() -> None:
-    """Below 40 MiB of temporaries, by `bench.gpu.limits`; its kernels are in the program."""
-    rows = rows_of(Case("han_dblp", "native", {"kernels": {"attention": "native"}}), ["h100"])
+    """Below 40 MiB of temporaries, by `bench.gpu.limits`; `auto` takes its kernels, and they are in the program."""
+    rows = rows_of(Case("han_dblp", "", {}), ["h100"])
+    assert all(row["implementations"] == ["native"] for row in rows)
     assert [problem for row in rows for problem in broken(row, rows)] == []
     (update,) = [row for row in rows if row["program"] == "update"]
     assert {"jhgnn_cuda_attention_forward", "jhgnn_cuda_attention_backward"} <= update["custom_calls"].keys()

@@ -98,6 +98,7 @@ def row(**changes: Any) -> dict[str, Any]:
     return {
         "case": "han_dblp", "recipe": "han_dblp", "variant": "", "program": "update", "devices": 8, "gpu": "h100",
         "float_scatters": [], "edge_wide_arrays": [], "temp_bytes": 2**20, "collectives": [{}],
+        "implementations": ["bucketed"],
     } | changes  # fmt: skip
 
 
@@ -108,6 +109,7 @@ def row(**changes: Any) -> dict[str, Any]:
         ({"float_scatters": ["f32[3] x"]}, "a scatter of floats: f32[3] x"),
         ({"edge_wide_arrays": ["f32[9,8] x"]}, "an array of a message for each edge: f32[9,8] x"),
         ({"temp_bytes": 91 * 2**20}, "91.0 MiB of temporaries, over 90"),
+        ({"temp_bytes": 41 * 2**20, "implementations": ["native"]}, "41.0 MiB of temporaries, over 40"),
         ({"temp_bytes": 91 * 2**20, "program": "evaluation"}, ""),
         ({"collectives": []}, "0 collectives, on CPUs 1"),
         ({"float_scatters": ["f32[3] x"], "variant": "segment"}, ""),
