@@ -25,19 +25,14 @@ from jhgnn.training.programs import Compiled, compile_lowered
 from jhgnn.training.whole_graph import WholeGraph, WholeGraphPrograms
 
 KERNELS: dict[str, dict[str, dict[str, str]]] = {
-    "han": {"auto": {}, "native": {"attention": "native", "projection": "bucketed"}},
-    "rgat": {
-        "auto": {},
-        "native": {"attention": "native", "projection": "bucketed"},
-        "all native": {"attention": "native", "projection": "native"},
-    },
-    "rgcn": {
-        "auto": {},
-        "native": {"mean": "native", "projection": "bucketed"},
-        "all native": {"mean": "native", "projection": "native"},
-    },
+    model: {"auto": {}} | {name: {key: name, "projection": name} for name in names}
+    for model, key, names in (
+        ("han", "attention", ("bucketed",)),
+        ("rgat", "attention", ("bucketed",)),
+        ("rgcn", "mean", ("bucketed", "native")),
+    )
 }
-"""Ours by model and by what they are told of the kernels."""
+"""Ours by model and by what they are told of the kernels; `auto` is native but for means over few edges."""
 MORE_OF_PYG = {
     "han": ("HANConv, edge_index", "GATConv, EdgeIndex"),
     "rgcn": ("HeteroConv(SAGEConv), edge_index", "HeteroConv(Linear + SimpleConv), EdgeIndex"),

@@ -31,6 +31,7 @@ class Sizes:
         few_graphs: conformance on the small graphs that find most, and not on the others.
         in_pairs: items start by twos, for a machine of two cores.
         epoch_cases: pairs of a model and a synthetic data set whose epochs are timed.
+        trained: pairs that are trained from the command, resumed and predicted with.
         staged: pairs whose steps are traced and told by stage.
         recomputed: pairs whose policies of recomputation are timed.
         profiled: pairs that are profiled with hardware counters.
@@ -53,6 +54,7 @@ class Sizes:
     few_graphs: bool
     in_pairs: bool
     epoch_cases: tuple[str, ...]
+    trained: tuple[str, ...]
     staged: tuple[str, ...]
     recomputed: tuple[str, ...]
     profiled: tuple[str, ...]
@@ -77,6 +79,7 @@ ON_DEVICE = Sizes(
     few_graphs=False,
     in_pairs=False,
     epoch_cases=EPOCH_CASES,
+    trained=("han-acm",),
     staged=("han-dblp", "rgat-dblp", "rgcn-dblp"),
     recomputed=("han-dblp", "rgat-dblp", "rgcn-dblp"),
     profiled=PROFILED,
@@ -100,6 +103,7 @@ IN_REHEARSAL = Sizes(
     few_graphs=True,
     in_pairs=True,
     epoch_cases=("han-dblp", "rgcn-imdb"),
+    trained=("rgcn-imdb",),
     staged=("rgcn-imdb",),
     recomputed=("rgcn-imdb",),
     profiled=("rgcn-imdb",),
@@ -141,6 +145,7 @@ def groups(sizes: Sizes) -> list[list[Item]]:
             Item("ops beyond the cache", "op_times", 240.0, {"names": ["mag_writes"]}),
             *(Item(f"epochs {case}", "epochs", 240.0, {"case": case}) for case in sizes.epoch_cases),
         ],
+        [Item(f"training {case}", "training", 150.0, {"case": case}) for case in sizes.trained],
         [
             *(Item(f"stages {case}", "stages", 180.0, {"case": case}) for case in sizes.staged),
             Item("counters of kernels", "kernel_counters", 180.0),
