@@ -144,6 +144,7 @@ class NodeClassification(Task):
     def scores(self, evaluated: Any, splits: Sequence[str]) -> Scores:
         counts, logits = evaluated
         ids = {split: self.splits[split] for split in splits if len(self.splits[split])}
+        counts = jax.device_get({split: counts[split] for split in ids})  # one wait for all, not one for each
         found = {split: scores(counts[split], len(own)) for split, own in ids.items()}
         return self._with_metrics(found, logits, ids)
 

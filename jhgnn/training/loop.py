@@ -233,8 +233,10 @@ class _Run:
         self.state, report = self.programs.update(self.state, batch)
         if self.several:
             self.votes = np.asarray(local(report.votes))
-        loss, count = float(local(report.loss)), float(local(report.num_examples))
-        if not bool(local(report.finite)):
+        # One wait for all three: from a GPU each takes as long as a step over a small graph.
+        told = jax.device_get([local(each) for each in (report.loss, report.num_examples, report.finite)])
+        loss, count = float(told[0]), float(told[1])
+        if not told[2]:
             self._stop_before(batch, report, loss)
         self.progress = dataclasses.replace(
             self.progress,
