@@ -14,22 +14,18 @@ from bench.gpu.measure.timing import measuring
 from bench.gpu.measure.worker import Run
 from bench.record import ROOT
 
-WAYS = {"kernel by kernel": "--xla_gpu_enable_command_buffer=", "command buffers": ""}
-"""Name -> what XLA is told: whether kernels start one by one, which names the op of each, or as one graph of CUDA's."""
-
 
 def rows(run: Run, case: str) -> Iterator[dict[str, Any]]:
-    """A row for each way to start kernels: seconds of a step, and shares of stages."""
-    for way, flags in WAYS.items():
-        folder = run.folder / "profiles" / f"{case}-{way.replace(' ', '-')}"
-        row: dict[str, Any] = {"kind": "stages", "case": case, "what": way}
-        try:
-            with measuring(run.folder):
-                row |= figures(profiled(run, case, folder, flags))
-        except RuntimeError as error:  # the trace is kept, from which the reason can be seen
-            row["failed"] = str(error)
-        keep(folder, run.kept / f"profile-{folder.name}.tar.gz")
-        yield row
+    """A row: seconds of a step, traced with kernels that start one by one and as it trains, and shares of stages."""
+    folder = run.folder / "profiles" / case
+    row: dict[str, Any] = {"kind": "stages", "case": case}
+    try:
+        with measuring(run.folder):
+            row |= figures(profiled(run, case, folder, ""))
+    except RuntimeError as error:  # the trace is kept, from which the reason can be seen
+        row["failed"] = str(error)
+    keep(folder, run.kept / f"profile-{case}.tar.gz")
+    yield row
 
 
 def figures(profile: Mapping[str, Any]) -> dict[str, Any]:

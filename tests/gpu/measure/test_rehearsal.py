@@ -62,6 +62,7 @@ def test_every_item_works_and_no_figure_can_be_taken_for_a_gpus(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_fault_in_a_kernel_is_found_by_the_conformance_item(tmp_path: Path) -> None:
     variables = environment({CUDA_VARIABLE: str(build(fault=FAULTS["a missed tail"]))}, tmp_path, rehearsal=True)
     rows: list[dict[str, Any]] = []
