@@ -22,6 +22,7 @@ from jhgnn.graph.stacked import StackedRelations, stack_relations
 from jhgnn.nn.inputs import FieldInputs, GraphInputs, GraphSpec, ModelInputs
 from jhgnn.nn.recompute import recomputing, without_gradient
 from jhgnn.ops.registry import DENSIFIED, OPS
+from jhgnn.runtime.platform import GPUS, target_platform
 from jhgnn.sampling.epoch import Cursor, EpochBatches
 from jhgnn.tasks.link_edges import ShownLinks, TargetEdges, edge_weights, shown_links
 from jhgnn.tasks.link_prediction import LinkPrediction
@@ -124,6 +125,7 @@ class WholeGraph(Execution):
         config, graph, task = problem.config, problem.graph, problem.task
         self.mesh = DeviceMesh(1)
         self.metapaths, self.sgb_s = metapaths, sgb_s
+        self._joins = target_platform() in GPUS
         stacks, orders = _stacked(problem)
         host_graphs, edge_features = with_edge_features(problem, host_graphs)
         inside = {name for stack in stacks.values() for name in stack.relations}
@@ -232,7 +234,7 @@ class WholeGraph(Execution):
     @functools.cached_property
     def joined(self) -> JoinedState:
         """The form of states and parameters that programs are called with."""
-        return JoinedState(self.abstract_params)
+        return JoinedState(self.abstract_params, joins=self._joins)
 
     @functools.cached_property
     def _resident(self) -> JoinedIndices:

@@ -1,5 +1,6 @@
 """Joined states and index arrays are the trees that they were made of."""
 
+import contextlib
 from typing import Any
 
 import jax
@@ -9,9 +10,12 @@ import optax
 import pytest
 
 from jhgnn.graph.degree_buckets import degree_buckets
+from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.call_arguments import MOST_INDICES, JoinedIndices, JoinedState
 from jhgnn.training.joined_leaves import MOST_ELEMENTS
 from jhgnn.training.state import TrainState
+from tests.executions import configured, whole
+from tests.models.heterographs import academic
 
 
 def params() -> dict[str, Any]:
@@ -60,6 +64,35 @@ def test_what_is_joined_already_or_neither_stays() -> None:
 def test_few_parameters_stay_as_they_are() -> None:
     few = {"a": jnp.ones(3)}
     assert JoinedState(few).join(few) is few
+
+
+def test_nothing_is_joined_where_it_does_not_pay() -> None:
+    tree = state()
+    apart = JoinedState(params(), joins=False)
+    assert apart.join(tree) is tree
+    assert apart.split(tree) is tree
+    assert_same(apart.abstract(tree), jax.eval_shape(lambda: tree))
+
+
+def test_whole_graphs_train_to_the_same_parameters_joined_and_apart() -> None:
+    found = []
+    for joins in (True, False):
+        execution = whole(academic(), configured(name="rgcn", layers=2))
+        execution._joins = joins
+        programs = execution.compile()
+        current = programs.initial_state(0)
+        assert isinstance(current.params, list) is joins
+        with contextlib.closing(programs.feed(0).iterate(Cursor())) as batches:
+            for _, batch in zip(range(3), batches, strict=False):
+                current, _ = programs.update(current, batch)
+        scores = programs.evaluate(current.params, ("train", "val"), 0)
+        found.append((programs.whole(current), scores))
+    (one, scores_of_one), (other, scores_of_other) = found
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    for split, figures in scores_of_one.items():
+        assert figures == pytest.approx(scores_of_other[split], rel=1e-4)
 
 
 def test_index_arrays_of_buckets_are_one_vector_and_nothing_else_is_joined() -> None:
