@@ -41,8 +41,8 @@ def _lines() -> list[str]:
         "",
         "An update of the whole graph, ms: several started in a row, and one with a wait after it. PyG's is the"
         " quickest of the ways to write the model that `bench/gpu/measure/epochs.py` tries; the ratio is the lesser of"
-        " the two. `auto` was native attention with loops over buckets for means and projections; `native` has native"
-        " means too, and `all native` projections as well.",
+        " the two. In run 3 `auto` was native attention with loops over buckets for means and projections; `native` has"
+        " native means too, and `all native` projections as well.",
         "",
         *_table(
             (*("case", "run 1: in a row", "waiting", "run 3: in a row", "waiting"), *_PYG),

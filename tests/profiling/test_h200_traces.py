@@ -3,7 +3,6 @@
 import lzma
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,7 +42,7 @@ def test_neighbor_aggregation_takes_most_of_hans_kernels(tmp_path: Path) -> None
     assert seconds["NA"] / sum(seconds.values()) > 0.95
 
 
-def test_a_trace_of_graphs_of_kernels_is_refused_with_the_reason(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_trace_of_graphs_of_kernels_is_refused_with_the_reason(tmp_path: Path) -> None:
     folder = unpacked("rgcn_dblp", tmp_path)
     trace = folder / "step.xplane.pb"
     # As CUPTI names what is in a graph: by the op that starts all of it.

@@ -89,9 +89,9 @@ class _Record:
         return [item for group in groups(self.sizes) for item in group if self._is_wanted(item)]
 
     def _is_wanted(self, item: Item) -> bool:
-        # The first item tells the device, and the rate that others are compared with.
         if any(part in item.name for part in self.options.skip):
             return False
+        # The first item tells the device, and the rate that others are compared with.
         return not self.options.only or item.name == "copy" or any(part in item.name for part in self.options.only)
 
     def _group(self, items: list[Item], building: "Future[tuple[dict[str, str], list[str]]]") -> bool:

@@ -39,12 +39,8 @@ def rows(run: Run) -> Iterator[dict[str, Any]]:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-3:]
         raise RuntimeError(f"ncu: exit code {done.returncode}: {' | '.join(said)[:600]}")
     for launch in read_csv(path):
-        yield {
-            "kind": "kernel counters",
-            "kernel": launch["kernel"],
-            "grid": launch["grid"],
-            "block": launch["block"],
-        } | (figures([launch]))
+        told = {key: launch[key] for key in ("kernel", "grid", "block")}
+        yield {"kind": "kernel counters"} | told | figures([launch])
 
 
 def main() -> None:

@@ -23,7 +23,6 @@ from jhgnn.training.sampled_programs import SampledPrograms
 WAYS: dict[str, tuple[str, str]] = {
     "host": ("host", "auto"),
     "device": ("device", "auto"),
-    "host, native": ("host", "native"),
     "device, native": ("device", "native"),
 }
 """Name -> where neighbours are sampled, and what the kernels are told."""

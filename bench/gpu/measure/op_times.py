@@ -119,13 +119,17 @@ def _compiling(
     obstacle = OPS[op].find(name, SemanticGraph, target_platform()).obstacle()
     if obstacle:
         return lambda: _Call(name, {"skipped": obstacle})
-    placed = graph.place(OPS[op].views(name))
-    program = pool.submit(jax.jit(call_of(op, name, backward)).lower(placed, *arrays).compile)
+    try:
+        placed = graph.place(OPS[op].views(name))
+        program = pool.submit(jax.jit(call_of(op, name, backward)).lower(placed, *arrays).compile)
+    except Exception as error:  # one implementation that fails leaves the others to be measured
+        told = _told(error)
+        return lambda: _Call(name, {"failed": told})
 
     def finished() -> _Call:
         try:
             return _Call(name, {}, program.result(), (placed, *arrays))
-        except Exception as error:  # one implementation that fails leaves the others to be measured
+        except Exception as error:  # likewise
             return _Call(name, {"failed": _told(error)})
 
     return finished

@@ -58,7 +58,7 @@ JHGNN_DEVICE int32_t row_of(const Csr& csr, int32_t entry, int32_t low) {
 
 JHGNN_DEVICE int member(const Tiles& tiles) { return thread() & (tiles.group - 1); }
 
-// The first of the `width` columns that are a lane's own, of which it has `kVector`.
+// The first of the `kVector` columns that are a lane's own.
 template <int kVector>
 JHGNN_DEVICE int32_t column_of(const Tiles& tiles) {
   return (column_block() * tiles.group + member(tiles)) * kVector;

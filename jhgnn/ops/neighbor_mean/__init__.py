@@ -24,9 +24,8 @@ DENSE_FROM = 0.03
 """Density from which the dense product beats segment sums where there is no native kernel."""
 
 KERNEL_FROM_EDGES = 131_072
-"""Edges from which a GPU's kernel is taken. On an H200 it took a third of the loops' time with 7 million edges, and 17
-microseconds more with the 20 to 40 thousand of R-GCN's relations on DBLP and IMDB (docs/gpu.md); between them the two
-meet about here."""
+"""Edges from which a GPU's kernel is taken. On an H200 it took a third of the loops' time with 7 million edges, and
+more than theirs with at most 86 thousand; that the two meet here is an estimate (docs/gpu.md)."""
 
 
 def _many_edges(graph: SemanticGraph | None, platform: str) -> str | None:
