@@ -6,12 +6,13 @@ vector's update has the same values.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jhgnn.ops.column_parts import column_parts
 
@@ -45,39 +46,51 @@ class JoinedLeaves:
         small = [place for place in small if leaves[place].dtype == jnp.float32]
         return cls(structure, shapes, tuple(small) if len(small) >= FEWEST else ())
 
-    def join(self, tree: Any) -> Any:
-        """The leaves that stay by themselves, and a vector of the others, in a list; without small ones the tree."""
+    def join(self, tree: Any, *, on_host: bool = False) -> Any:
+        """The leaves that stay by themselves, and a vector of the others, in a list; without small ones the tree.
+
+        `on_host`: outside of programs, by NumPy, since JAX would compile a program for it.
+        """
         if not self.small:
             return tree
         leaves = self.structure.flatten_up_to(tree)
-        vector = jnp.concatenate([leaves[place].reshape(-1) for place in self.small])
+        small = [leaves[place] for place in self.small]
+        if on_host:
+            vector = jax.device_put(np.concatenate([np.asarray(leaf).reshape(-1) for leaf in small]))
+        else:
+            vector = jnp.concatenate([leaf.reshape(-1) for leaf in small])
         return [leaf for place, leaf in enumerate(leaves) if place not in self.small] + [vector]
 
-    def split(self, joined: Any) -> Any:
-        """The tree again."""
+    def split(self, joined: Any, *, on_host: bool = False) -> Any:
+        """The tree again; `on_host` as in `join`."""
         if not self.small:
             return joined
         *large, vector = joined
-        sizes = [math.prod(self.shapes[place]) for place in self.small]
-        parts = dict(zip(self.small, column_parts(vector[None], sizes), strict=True))
-        rest = iter(large)
-        leaves = [
-            parts[place].reshape(shape) if place in parts else next(rest) for place, shape in enumerate(self.shapes)
-        ]
-        return self.structure.unflatten(leaves)
+        shapes = [self.shapes[place] for place in self.small]
+        sizes = [math.prod(shape) for shape in shapes]
+        if on_host:
+            parts = np.split(np.asarray(vector), np.cumsum(sizes)[:-1])
+            small = [jax.device_put(part.reshape(shape)) for part, shape in zip(parts, shapes, strict=True)]
+        else:
+            of_vector = column_parts(vector[None], sizes)
+            small = [part.reshape(shape) for part, shape in zip(of_vector, shapes, strict=True)]
+        own, rest = dict(zip(self.small, small, strict=True)), iter(large)
+        return self.structure.unflatten(
+            [own[place] if place in own else next(rest) for place in range(len(self.shapes))]
+        )
 
     @property
     def joined_structure(self) -> Any:
         """Of what `join` gives where it joins."""
         return jax.tree.structure([0] * (len(self.shapes) - len(self.small) + 1))
 
-    def join_within(self, state: Any, join: Callable[[Any], Any] | None = None) -> Any:
-        """An optimizer's state with its trees of this structure joined, by `join` in the place of the method."""
-        return self._within(state, self.structure, join or self.join)
+    def join_within(self, state: Any, *, on_host: bool = False) -> Any:
+        """An optimizer's state with its trees of this structure joined."""
+        return self._within(state, self.structure, functools.partial(self.join, on_host=on_host))
 
-    def split_within(self, state: Any, split: Callable[[Any], Any] | None = None) -> Any:
-        """An optimizer's state as it was before `join_within`, by `split` in the place of the method."""
-        return self._within(state, self.joined_structure, split or self.split)
+    def split_within(self, state: Any, *, on_host: bool = False) -> Any:
+        """An optimizer's state as it was before `join_within`."""
+        return self._within(state, self.joined_structure, functools.partial(self.split, on_host=on_host))
 
     def _within(self, state: Any, structure: Any, change: Any) -> Any:
         if not self.small:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -23,14 +23,13 @@ from jhgnn.nn.inputs import FieldInputs, GraphInputs, GraphSpec, ModelInputs
 from jhgnn.nn.recompute import recomputing, without_gradient
 from jhgnn.ops.registry import DENSIFIED, OPS
 from jhgnn.runtime.platform import GPUS, target_platform
-from jhgnn.sampling.epoch import Cursor, EpochBatches
+from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.tasks.link_edges import ShownLinks, TargetEdges, edge_weights, shown_links
 from jhgnn.tasks.link_prediction import LinkPrediction
-from jhgnn.tasks.task import Scores, Task
+from jhgnn.tasks.task import Task
 from jhgnn.training.call_arguments import JoinedIndices, JoinedState
 from jhgnn.training.checks import takes_fields
-from jhgnn.training.diagnosis import explain_loss
-from jhgnn.training.execution import Batch, Execution, Feed, Programs, num_bytes
+from jhgnn.training.execution import Execution, num_bytes
 from jhgnn.training.mesh import DeviceMesh
 from jhgnn.training.packed_graphs import Packing, choose_packing, place_field, place_whole, sparse_matrices
 from jhgnn.training.problem import (
@@ -47,6 +46,7 @@ from jhgnn.training.programs import lower_ahead
 from jhgnn.training.remat import check_supported
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import FullBatchReader, Read, UpdateProgram, UpdateReport, read_from_tables
+from jhgnn.training.whole_graph_programs import WholeGraphPrograms
 
 NEEDED_BELOW = 0.8
 """Share of the whole graph's edges and rows below which `auto` trains on the receptive field."""
@@ -303,72 +303,9 @@ class WholeGraph(Execution):
         staying = (self.inputs, self.resident.task, self._splits, field, self.resident.excluded)
         return num_bytes(staying) + state_bytes + params_bytes
 
-    def compile(self) -> "WholeGraphPrograms":
+    def compile(self) -> WholeGraphPrograms:
         check_supported(self.config.training.remat)
         return WholeGraphPrograms(self, *self.compile_all(evaluations=1))
-
-
-class WholeGraphPrograms(Programs):
-    """`WholeGraph`, compiled: one program for updates and one for evaluation."""
-
-    execution: WholeGraph
-
-    @property
-    def evaluated_each_epoch(self) -> tuple[str, ...]:
-        """All splits of a task that is `by_example`, since one program counts them together."""
-        task = self.execution.task
-        return ("train", "val", "test") if task.by_example else task.evaluated_each_epoch
-
-    def place(self, tree: Any) -> Any:
-        return self.execution.joined.join(tree)
-
-    def whole(self, tree: Any) -> Any:
-        return super().whole(self.execution.joined.split(tree))
-
-    def shown(self, params: Any) -> Params:
-        return self.execution.joined.split(params)
-
-    def feed(self, seed: int) -> "WholeGraphFeed":
-        return WholeGraphFeed(self.execution, seed)
-
-    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateReport]:
-        return self.step(state, *batch.arguments)
-
-    def evaluate(self, params: Params, splits: Sequence[str], seed: int) -> Scores:
-        found = self.evaluations[0](params, *self.execution.evaluation_arguments)
-        return self.execution.task.scores(found, splits)
-
-    def explain(self, state: TrainState, batch: Batch, where: str) -> str:
-        program, (_, ids, _) = self.execution.update_program, batch.arguments
-        resident, state = self.execution.resident, self.execution.joined.split(state)
-
-        def objective(params: Params) -> jax.Array:
-            return program.mean_loss(params, state, resident, ids)[0]
-
-        suspects = {"params": state.params, "inputs": resident.inputs}
-        return explain_loss([(objective, state.params)], suspects, where)
-
-    def inference_arguments(self, params: Params, batch: Batch) -> tuple[Any, ...]:
-        return params, self.execution.inputs
-
-
-class WholeGraphFeed(Feed):
-    """Batches of examples; where a batch holds all of them, one array, placed once."""
-
-    def __init__(self, execution: WholeGraph, seed: int) -> None:
-        self._execution, self._batches = execution, execution.batches(seed)
-
-    def iterate(self, start: Cursor, stop: Cursor | None = None) -> Generator[Batch, None, None]:
-        batches, cursor, epoch, order = self._batches, start, -1, np.zeros(0, np.int64)
-        only = None
-        while stop is None or cursor < stop:
-            if only is None or batches.shuffle:
-                if epoch != cursor.epoch:
-                    epoch, order = cursor.epoch, batches.order(cursor.epoch)
-                only = self._execution.step_arguments(jnp.asarray(batches.batch(order, cursor.step)))
-            following = batches.following(cursor)
-            yield Batch(cursor, following, 0, only)
-            cursor = following
 
 
 def choose_aggregation(problem: Problem, name: str, graph: SemanticGraph) -> Choice:

@@ -170,7 +170,8 @@ def _line(handle: int) -> bytes:
 def _keep_programs() -> None:
     """Equal programs are compiled once in a process. Compiling reads and writes none of the files that count here."""
     from jhgnn.config.recipe import to_toml
-    from jhgnn.training.whole_graph import WholeGraph, WholeGraphPrograms
+    from jhgnn.training.whole_graph import WholeGraph
+    from jhgnn.training.whole_graph_programs import WholeGraphPrograms
 
     made: dict[str, Any] = {}
     compile_anew = WholeGraph.compile

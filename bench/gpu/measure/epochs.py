@@ -22,7 +22,8 @@ from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.programs import Compiled, compile_lowered
-from jhgnn.training.whole_graph import WholeGraph, WholeGraphPrograms
+from jhgnn.training.whole_graph import WholeGraph
+from jhgnn.training.whole_graph_programs import WholeGraphPrograms
 
 KERNELS: dict[str, dict[str, dict[str, str]]] = {
     model: {"auto": {}} | {name: {key: name, "projection": name} for name in names}

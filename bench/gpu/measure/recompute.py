@@ -17,7 +17,8 @@ from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.execution import Execution
 from jhgnn.training.problem import Problem
 from jhgnn.training.programs import Compiled, compile_together
-from jhgnn.training.whole_graph import WholeGraph, WholeGraphPrograms
+from jhgnn.training.whole_graph import WholeGraph
+from jhgnn.training.whole_graph_programs import WholeGraphPrograms
 
 IMPLEMENTATIONS = ("native", "segment")
 """A fused kernel, and what materialises a message for each edge, as the stacks that the paper studied do."""
