@@ -19,8 +19,8 @@ ARCHITECTURES = ("80", "90", "100")
 MOST_REGISTERS = {"80": 128, "90": 128, "100": 168}
 """A thread's, by architecture: with more, fewer than four blocks of 128 threads lie on a multiprocessor, which has
 65,536, or fewer than three on the last."""
-MOST_SPILLS_BYTES = 96
-"""Written and read again by a thread, once in all."""
+MOST_SPILLS_BYTES = {"80": 64, "90": 64, "100": 96}
+"""Written and read again by a thread, once in all, by architecture."""
 MOST_SHARED_BYTES = 48 * 1024
 """A block's, beyond which a launch would have to ask for it."""
 
@@ -85,7 +85,8 @@ def parsed(said: str) -> Iterator[dict[str, Any]]:
 def broken(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """In words, the limits that kernels break."""
     for row in rows:
-        limits = {"registers": MOST_REGISTERS[row["architecture"]], "spill_bytes": MOST_SPILLS_BYTES}
+        architecture = row["architecture"]
+        limits = {"registers": MOST_REGISTERS[architecture], "spill_bytes": MOST_SPILLS_BYTES[architecture]}
         limits |= {"shared_bytes": MOST_SHARED_BYTES}
         for name, most in limits.items():
             if row[name] > most:

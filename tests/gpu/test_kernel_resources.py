@@ -36,10 +36,10 @@ def test_what_ptxas_says_is_read() -> None:
 def test_a_limit_that_is_broken_is_said() -> None:
     (row, _) = parsed(SAID)
     assert list(broken([row])) == []
-    over = row | {"registers": MOST_REGISTERS["90"] + 1, "spill_bytes": MOST_SPILLS_BYTES + 1}
+    over = row | {"registers": MOST_REGISTERS["90"] + 1, "spill_bytes": MOST_SPILLS_BYTES["90"] + 1}
     assert list(broken([over])) == [
         "row_sum_tiles for sm_90: registers 129, over 128",
-        "row_sum_tiles for sm_90: spill_bytes 97, over 96",
+        "row_sum_tiles for sm_90: spill_bytes 65, over 64",
     ]
 
 
