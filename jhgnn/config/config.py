@@ -40,4 +40,5 @@ class Config:
         conflicts.check_parts(self.sampling, self.distributed, self.training)
         conflicts.check_processes(self.run, self.sampling, self.distributed)
         conflicts.check_cache(self.sampling)
+        conflicts.check_feature_dtype(self.sampling, self.distributed)
         conflicts.check_tables(self.sampling, self.distributed, self.training)

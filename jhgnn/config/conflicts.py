@@ -120,6 +120,19 @@ def check_cache(sampling: SamplingConfig) -> None:
             )
 
 
+def check_feature_dtype(sampling: SamplingConfig, distributed: DistributedConfig) -> None:
+    """Features are rounded where mini-batches gather them from memory."""
+    if sampling.feature_dtype == "float32":
+        return
+    named = f"sampling.feature_dtype = {sampling.feature_dtype!r}"
+    if not sampling.batch_size:
+        raise InputError(f"{named} is what mini-batches gather, but sampling.batch_size is 0; set it")
+    if sampling.hot == "exact":
+        raise InputError(f"{named} would round the means that sampling.hot = 'exact' keeps; leave one of them out")
+    if distributed.read == "parts":
+        raise InputError(f"{named} does not go with distributed.read = 'parts'; leave one of them out")
+
+
 def check_tables(sampling: SamplingConfig, distributed: DistributedConfig, training: TrainingConfig) -> None:
     """Mapped tables are staged by the host for one device, a whole batch at a time."""
     if sampling.tables == "device":

@@ -275,6 +275,11 @@ class SamplingConfig:
     )
     side: Literal["auto", "device", "host"] = _option("auto", "where to sample: inside the compiled step, or before it")
     features: Literal["auto", "device", "host"] = _option("auto", "where input features stay; host: gathered per batch")
+    feature_dtype: Literal["float32", "bfloat16"] = _option(
+        "float32",
+        "what dense input features are kept, gathered and copied to devices as; bfloat16: they are rounded once, and"
+        " take half of the memory and of the bytes; steps compute in model.dtype all the same",
+    )
     tables: Literal["device", "mapped"] = _option(
         "device",
         "where embedding tables and their optimizer's moments live; mapped: in a file of the run's folder, of which"

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from jhgnn.nn.feature_projection import Rows
@@ -33,8 +34,16 @@ class InputEmbeddings(nnx.Module):
     def __call__(self, inputs: ModelInputs) -> dict[str, Rows]:
         """The rows of every given type: its features, or its table; a type that these inputs do not meet is absent."""
         tables = {node_type: inputs.table_rows(table[...], node_type) for node_type, table in self.tables.items()}
-        found: dict[str, Rows | None] = {**tables, **inputs.features}
+        found: dict[str, Rows | None] = {**tables, **jax.tree.map(computable, inputs.features)}
         return {node_type: rows for node_type in self.widths if (rows := found.get(node_type)) is not None}
+
+
+def computable(rows: Any) -> Any:
+    """Rows of features as steps compute with them: those that were kept as bfloat16 as float32, on host or devices.
+
+    Dropout would round them again otherwise; where the model computes in bfloat16, XLA takes both casts out.
+    """
+    return rows.astype(jnp.float32) if rows.dtype == jnp.bfloat16 else rows
 
 
 def tables_of(params: Any) -> Mapping[str, jax.Array]:

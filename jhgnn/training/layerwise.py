@@ -23,7 +23,7 @@ from jhgnn.graph.schema import Relation
 from jhgnn.graph.semantic_graph import Coo, Csr, SemanticGraph
 from jhgnn.graph.stacked import StackedRelations
 from jhgnn.nn.block import Block
-from jhgnn.nn.embeddings import tables_of
+from jhgnn.nn.embeddings import computable, tables_of
 from jhgnn.stores.host import HostRows
 from jhgnn.tasks.node_classification import chunks_of
 from jhgnn.training.execution import Execution
@@ -117,7 +117,8 @@ def _layer_rows(
         return jnp.asarray(layer(read, own, None, reduce)[node_type])
 
     def arguments(chunk: Chunk) -> tuple[Any, ...]:
-        read = {name: rows.gather(name, ids) for name, ids in chunk.ids.items() if name in rows.node_types}
+        met = {name: ids for name, ids in chunk.ids.items() if name in rows.node_types}
+        read = {name: jax.tree.map(computable, rows.gather(name, ids)) for name, ids in met.items()}
         of_targets = np.arange(chunk.num_rows) < chunk.stop - chunk.start
         stacks = {name: _stack_of(each, chunk, name) for name, each in stacked.items()}
         graphs = {name: each for name, each in chunk.graphs.items() if name not in stacked}

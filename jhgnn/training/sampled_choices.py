@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from scipy import sparse
@@ -35,6 +36,7 @@ from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.reuse import Reuse
 from jhgnn.sampling.side import Side, choose_side
 from jhgnn.sampling.temporal import check_seed_times
+from jhgnn.stores.cached import is_mapped
 from jhgnn.stores.host import HostRows, HostTable
 from jhgnn.tasks.link_edges import ShownLinks, shown_links
 from jhgnn.tasks.link_prediction import LinkPrediction
@@ -393,19 +395,26 @@ def host_features(
     """A type's features as rows that gather into static shapes, and what was chosen where they are sparse.
 
     Raises:
-        InputError: the recipe names a kernel of whole matrices.
+        InputError: the recipe names a kernel of whole matrices, or would round the rows of a file.
     """
+    dtype = jnp.dtype(config.sampling.feature_dtype)
     if isinstance(matrix, np.ndarray):
-        return np.ascontiguousarray(matrix, np.float32), None
+        if dtype != np.float32 and is_mapped(matrix):
+            raise InputError(
+                f"sampling.feature_dtype = {dtype.name!r} rounds features in memory, and those of {node_type!r} are rows"
+                " of a file; leave it out"
+            )
+        return np.ascontiguousarray(matrix, dtype), None
     if isinstance(matrix, PartRows):
         if not matrix.sparse:
             return matrix, None
         choice = _projection(config, node_type, matrix.padded_bytes, matrix.dense_bytes)
         return dataclasses.replace(matrix, sparse=choice.implementation == "rows"), choice
-    choice = _projection(config, node_type, padded_bytes(matrix), 4 * matrix.shape[0] * matrix.shape[1])
+    dense_bytes = dtype.itemsize * matrix.shape[0] * matrix.shape[1]
+    choice = _projection(config, node_type, padded_bytes(matrix), dense_bytes)
     if choice.implementation == "rows":
         return SparseRows.from_scipy(matrix), choice
-    return matrix.toarray().astype(np.float32), choice
+    return matrix.toarray().astype(dtype), choice
 
 
 def _projection(config: Config, node_type: str, rows_bytes: int, dense_bytes: int) -> Choice:
