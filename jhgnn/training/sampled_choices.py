@@ -401,8 +401,8 @@ def host_features(
     if isinstance(matrix, np.ndarray):
         if dtype != np.float32 and is_mapped(matrix):
             raise InputError(
-                f"sampling.feature_dtype = {dtype.name!r} rounds features in memory, and those of {node_type!r} are rows"
-                " of a file; leave it out"
+                f"sampling.feature_dtype = {dtype.name!r} rounds features in memory, and those of {node_type!r} are"
+                " rows of a file; leave it out"
             )
         return np.ascontiguousarray(matrix, dtype), None
     if isinstance(matrix, PartRows):
