@@ -29,7 +29,8 @@ from tests.data import layouts
 from tests.models.heterographs import academic
 
 CASES = {"options": 700, "recipes": 600, "files": 500, "settings": 200}
-"""How many of each kind CI runs."""
+"""How many of each kind there are; each of `settings` traces a model."""
+IN_CI = CASES | {"settings": 60}
 
 
 class TracebackError(AssertionError):

@@ -26,10 +26,10 @@ def test_no_sampled_point_loses_anything_or_shows_a_traceback(tmp_path):
     if not buildable():
         pytest.skip("needs Linux and g++")
     counts = tmp_path / "counts.json"
-    command = [sys.executable, "-m", "tests.faults.enumerate", "--most", "4", "--kills", "2", "--json", str(counts)]
+    command = [sys.executable, "-m", "tests.faults.enumerate", "--most", "3", "--kills", "1", "--json", str(counts)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {count["scenario"]: count for count in json.loads(counts.read_text())}
     assert found.keys() == {scenario.name for scenario in SCENARIOS}
     assert all(count["points"] >= 3 for count in found.values())
-    assert all(count["kills"] >= 2 for name, count in found.items() if name != "profile")
+    assert all(count["kills"] >= 1 for name, count in found.items() if name != "profile")

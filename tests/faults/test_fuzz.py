@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.fuzz import CASES, TracebackError, hunt
+from tests.faults.fuzz import CASES, IN_CI, TracebackError, hunt
 
 
 def test_there_are_two_thousand_cases():
@@ -11,9 +11,11 @@ def test_there_are_two_thousand_cases():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # a warning is no traceback; the commands print it as one line
-@pytest.mark.parametrize("kind", CASES)
-def test_no_case_ends_in_a_traceback(kind):
-    hunt(kind, CASES[kind])
+@pytest.mark.parametrize(
+    ("kind", "count"), [*IN_CI.items(), pytest.param("settings", CASES["settings"], marks=pytest.mark.long)]
+)
+def test_no_case_ends_in_a_traceback(kind, count):
+    hunt(kind, count)
 
 
 def divides(value, *_):
@@ -38,4 +40,4 @@ def untried(problem):
 def test_planted_defects_are_found(kind, place, defect, error, monkeypatch):
     monkeypatch.setattr(place, defect)
     with pytest.raises(TracebackError, match=error):
-        hunt(kind, CASES[kind], shrink=False)
+        hunt(kind, IN_CI[kind], shrink=False)

@@ -20,7 +20,7 @@ LOOKS = 60
     ("settings", "epochs"),
     [
         pytest.param({"model": "rgcn"}, 3000, marks=pytest.mark.long),
-        ({"model": "rgat", "sampling": {"batch_size": 10, "fan_out": "3", "side": "host"}}, 600),
+        ({"model": "rgat", "sampling": {"batch_size": 10, "fan_out": "3", "side": "host"}}, 300),
     ],
     ids=["the whole graph", "mini-batches"],
 )

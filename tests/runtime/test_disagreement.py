@@ -144,6 +144,7 @@ def in_a_narrow_network(act: Callable[[], T]) -> T:
         return thread.submit(enter_and_act).result()
 
 
+@pytest.mark.long
 def test_a_process_that_reads_nothing_more_ends_the_other_though_its_buffers_are_full(tmp_path):
     folder = tmp_path / "run"
     options = ("--model.hidden=64", "--training.checkpoint_every_s=0.5", "--distributed.heartbeat_timeout_s=10")
