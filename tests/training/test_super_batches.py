@@ -302,11 +302,13 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(name, programs, 
 
 
 MORE = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot_share", "0.4", "--model.layers", "2")
+MODELS = [(), pytest.param(("--model.name", "han", "--sampling.walks", "4"), marks=pytest.mark.long)]
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
-    more = (*MORE, "--sampling.hot", "stale", "--distributed.devices", "1")
+@pytest.mark.parametrize("model", MODELS, ids=["rgcn", "han-walks"])
+def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(model, tmp_path, academic_path):
+    more = (*MORE, *model, "--sampling.hot", "stale", "--distributed.devices", "1")
     more = (*more, "--model.dropout", "0.4", "--sampling.super_batch", "4")
     run = killed_and_resumed(tmp_path, academic_path, *more, epochs=20)
     summary = json.loads((run / "summary.json").read_text())
