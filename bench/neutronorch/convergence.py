@@ -1,4 +1,7 @@
-"""Validation scores after equal numbers of steps, over all neighbours: plain sampling and each mode of `hot`."""
+"""Validation scores after equal numbers of steps, of plain sampling and of each mode of `hot`.
+
+They are over all neighbours, but for HAN's walks, whose metapath graphs are not there.
+"""
 
 import dataclasses
 import statistics
@@ -6,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.neutronorch.problems import sampled
+from bench.neutronorch.problems import modes, sampled
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.problem import Problem
 
@@ -18,11 +21,12 @@ def compare(problem: Problem, share: float, *, seeds: int, steps: int) -> list[d
     updates, over all steps and seeds.
     """
     config = problem.config
-    layerwise = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, evaluation="layerwise"))
+    sampling = config.sampling
+    over_all = sampling if sampling.walks else dataclasses.replace(sampling, evaluation="layerwise")
+    measured = dataclasses.replace(problem, config=dataclasses.replace(config, sampling=over_all))
     found: list[dict[str, Any]] = []
-    for way in ("plain", "exact", "stale", "literal"):
-        mode = "exact" if way == "plain" else way
-        execution = sampled(dataclasses.replace(problem, config=layerwise), 0.0 if way == "plain" else share, mode=mode)
+    for way in ("plain", *modes(problem)):
+        execution = sampled(measured, 0.0) if way == "plain" else sampled(measured, share, mode=way)
         programs = execution.compile()  # for all seeds, as in training with `--seeds`
         scores, ages = [], np.zeros(2 * config.sampling.super_batch, np.int64)
         for seed in range(seeds):

@@ -9,6 +9,7 @@ mean, one and a half super-batches, and of one draw for each draw of a batch.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,9 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from bench.neutronorch.problems import sampled
+from bench.neutronorch.problems import modes, sampled
 from bench.stepper import Stepper
+from jhgnn.nn.block import Block
 from jhgnn.nn.embeddings import tables_of, with_tables
+from jhgnn.nn.inputs import GraphInputs
 from jhgnn.sampling.compressed import with_edges
 from jhgnn.stores.device import DeviceRows
 from jhgnn.training.execution import as_host
@@ -54,19 +57,35 @@ def compare(problem: Problem, shares: list[float], *, batches: int, draws: int, 
     targets = [own.batch(order, step) for step in range(min(batches, own.steps_per_epoch - 1))]
     exact = _exact(problem, params, targets)
     cases = [(plain, 0.0, "plain")]
-    cases += [
-        (sampled(problem, share, mode=way), share, way) for share in shares for way in ("exact", "stale", "literal")
-    ]
+    cases += [(sampled(problem, share, mode=way), share, way) for share in shares for way in modes(problem)]
     return [
         {"way": way, "share": share} | _figures(_draws(execution, params, targets, draws, before, age), exact)
         for execution, share, way in cases
     ]
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OfBatch(GraphInputs):
+    """The whole graph, of whose nodes some are the targets of a batch: HAN's fusion averages over those alone.
+
+    Attributes:
+        targets: bool `[num_nodes]` by type.
+    """
+
+    targets: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+
+    def block(self, hop: int, num_nodes: Mapping[str, int]) -> Block:
+        return dataclasses.replace(super().block(hop, num_nodes), targets=self.targets)
+
+
 def _exact(problem: Problem, params: Any, targets: list[np.ndarray]) -> list[Vectors]:
     """Over the whole graph, of each batch."""
-    sampling = dataclasses.replace(problem.config.sampling, batch_size=0)
-    whole = execution_of(dataclasses.replace(problem, config=dataclasses.replace(problem.config, sampling=sampling)))
+    config, fuses = problem.config, problem.model.fuses_over_targets
+    config = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, batch_size=0))
+    if fuses:  # packed graphs have no targets
+        config = dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, relations="apart"))
+    whole = execution_of(dataclasses.replace(problem, config=config))
     assert isinstance(whole, WholeGraph)
     labels = jnp.asarray(whole.task.resident())
 
@@ -74,9 +93,11 @@ def _exact(problem: Problem, params: Any, targets: list[np.ndarray]) -> list[Vec
     def gradient(params: Any, inputs: Any, ids: Any) -> Any:
         def loss(params: Any) -> Any:
             model: Any = nnx.merge(whole.structure, params)
-            rows = model.encode(inputs)
-            zero = jnp.zeros((), jnp.uint32)
             (name,) = whole.task.targets
+            mask = {name: jnp.zeros(whole.spec.num_nodes[name], bool).at[ids].set(True)} if fuses else {}
+            given = {field.name: getattr(inputs, field.name) for field in dataclasses.fields(GraphInputs)}
+            rows = model.encode(OfBatch(**given, targets=mask) if fuses else inputs)
+            zero = jnp.zeros((), jnp.uint32)
             return whole.task.loss(model, [inputs.rows_of(rows[name], ids)], labels, ids, zero, zero).loss
 
         return jax.grad(loss)(params)

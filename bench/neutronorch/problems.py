@@ -1,4 +1,4 @@
-"""What is measured: R-GCN of two layers on mini-batches of the small data sets, and of the synthetic graph of MAG."""
+"""What is measured: a model of two layers on mini-batches of the small data sets, and of the synthetic graph of MAG."""
 
 import dataclasses
 from typing import Any
@@ -15,23 +15,30 @@ BATCHES = {"batch_size": 64, "fan_out": "5,5", "threads": 2}
 """Of the small data sets, whose recipes train full-batch."""
 
 
-def read(name: str, scale: float, batch_size: int = 0) -> Problem:
+def read(name: str, scale: float, batch_size: int = 0, model: str = "rgcn") -> Problem:
     """`mag` is synthetic, `scale` of its full size; the others are read from the data folder, or synthetic without.
+
+    HAN draws from metapath graphs of the small data sets, and walks on MAG.
 
     Without a `batch_size` one of MAG grows with the graph, so that it meets as much of it as at full size.
     """
     if name == "mag":
-        config = load_recipe("configs/rgcn_mag.toml")
+        config = load_recipe(f"configs/{model}_mag.toml")
         size = batch_size or max(8, round(config.sampling.batch_size * scale))
-        tables: dict[str, Any] = {"data": {"scale": scale}, "sampling": {"batch_size": size}}
+        tables: dict[str, Any] = {"data": {"scale": scale}, "sampling": {"batch_size": size}, "model": {"layers": 2}}
         return read_problem(override(config, tables, where="bench.neutronorch"), progress=False)
     tables = {
         "model": {"layers": 2},
         "sampling": BATCHES | ({"batch_size": batch_size} if batch_size else {}),
         "kernels": {"projection": "dense"},  # means are dense rows, so that plain sampling gathers dense ones as well
     }
-    config = override(recipe(Case("rgcn", name)), tables, where="bench.neutronorch")
+    config = override(recipe(Case(model, name)), tables, where="bench.neutronorch")
     return problem_of(read_dataset(name), config)
+
+
+def modes(problem: Problem) -> tuple[str, ...]:
+    """The modes of `sampling.hot` that the model has."""
+    return ("exact", "stale", "literal") if problem.model.means_of_inputs else ("stale", "literal")
 
 
 def with_share(config: Config, share: float, mode: str = "exact") -> Config:

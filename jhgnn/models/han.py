@@ -1,7 +1,7 @@
 """HAN: attention along metapath graphs, then attention over metapaths (Wang et al., WWW 2019)."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 import jax
@@ -86,9 +86,32 @@ class HANLayer(Layer):
     def aggregate(
         self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None
     ) -> "list[jax.Array] | PackedParts":
-        """FP and NA: z_P for each metapath that the block has, `[num_rows, hidden]`; of packed ones in slots."""
+        """FP and NA: z_P for each metapath that the block has, `[num_rows, hidden]`; of packed ones in slots.
+
+        Sums over neighbours that are reused are taken over here, before the bias and the activation.
+        """
         if block.packed is not None:
             return self._packed(rows, block.packed, step_seed)
+        reused, parts = block.reused.get(self.target), []
+        for place, (name, attended) in enumerate(self._attended(rows, block, step_seed)):
+            with stage("NA", self.layer, name):
+                if reused is not None:
+                    attended = reused.part(place, attended.shape[1]).into(attended)
+                if not self.projection_bias:
+                    bias = self.bias_po[self.metapaths.index(name)]
+                    attended = attended + bias[None, :].astype(attended.dtype)
+                parts.append(ACTIVATIONS[self.activation](attended))
+        return parts
+
+    def of_neighbors(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
+        """See `Layer`: the sums over neighbours along each metapath that the block has, side by side."""
+        parts = [attended for _, attended in self._attended(rows, block, step_seed)]
+        return {self.target: jnp.concatenate(parts, axis=1)}
+
+    def _attended(
+        self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None
+    ) -> Iterator[tuple[str, jax.Array]]:
+        """The attended sum over neighbours along each metapath that the block has, `[num_rows, hidden]`."""
         x, num_rows = rows[self.target], block.num_rows[self.target]
         drawn = tuple(name for name in self.metapaths if name in block.graphs)
         implementations = dict(zip(self.metapaths, self.implementations, strict=True))
@@ -96,31 +119,29 @@ class HANLayer(Layer):
         present = tuple(name for name in drawn if name not in weighted)
         projected = self._project(x, present) if present else {}
         projected |= self._received(dense_rows(x)[:num_rows], weighted) if weighted else {}
-        parts = []
-        for index, name in enumerate(self.metapaths):
-            if name not in drawn:
-                continue
+        for name in drawn:
             graph, logit_dst = block.graphs[name], projected[f"{name}/dst"][:num_rows]
             if weighs_rows(graph, implementations[name]):
                 (weight,) = self.projection.stack([name])
-                aggregated = self.attention.over_rows(
-                    graph, dense_rows(x), weight, logit_dst, layer=self.layer, step_seed=step_seed
+                yield (
+                    name,
+                    self.attention.over_rows(
+                        graph, dense_rows(x), weight, logit_dst, layer=self.layer, step_seed=step_seed
+                    ),
                 )
             else:
-                aggregated = self.attention(
-                    graph,
-                    projected[f"{'shared' if self.shared_projection else name}/z"],
-                    projected[f"{name}/src"],
-                    logit_dst,
-                    layer=self.layer,
-                    step_seed=step_seed,
-                    implementation=implementations[name],
+                yield (
+                    name,
+                    self.attention(
+                        graph,
+                        projected[f"{'shared' if self.shared_projection else name}/z"],
+                        projected[f"{name}/src"],
+                        logit_dst,
+                        layer=self.layer,
+                        step_seed=step_seed,
+                        implementation=implementations[name],
+                    ),
                 )
-            with stage("NA", self.layer, name):
-                if not self.projection_bias:
-                    aggregated = aggregated + self.bias_po[index][None, :].astype(aggregated.dtype)
-                parts.append(ACTIVATIONS[self.activation](aggregated))
-        return parts
 
     def _project(self, x: Rows, present: tuple[str, ...]) -> dict[str, jax.Array]:
         """FP along these metapaths: `SPACE/z`, and the logits of all rows, `NAME/src` and `NAME/dst`."""
@@ -255,6 +276,7 @@ class HAN(Model):
     default_layers: ClassVar[int] = 1
     default_activation: ClassVar[str] = "elu"
     fuses_over_targets: ClassVar[bool] = True
+    reuses_parts: ClassVar[bool] = True
     reads_packed: ClassVar[bool] = True
 
     @classmethod

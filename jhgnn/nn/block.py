@@ -26,7 +26,8 @@ class Block:
         stacks: relations that are aggregated together, by name of the stack; they are not among `graphs`.
         targets: bool `[at most num_rows]` by type: which of the first rows hold a target of the batch; a type without
             an entry has targets in all rows.
-        reused: sums over neighbours made before this step, of each type that has any, for the place of the layer's.
+        reused: rows made of neighbours before this step, of each type that has any, for the place of the layer's own
+            (`Layer.of_neighbors`).
         edge_features: relation -> its edges' features, where the model reads some.
         packed: all semantic graphs as one, which are then not among `graphs`; None: each is aggregated by itself.
         degrees: float32 `[rows, 1]`: in-degrees, in the whole erased graph, of the rows read; None: those in `graphs`.

@@ -43,6 +43,11 @@ class Layer(nnx.Module):
         """The second half of SF: rows made of each type, `[num_rows, hidden]`, from the sums over everything."""
         raise NotImplementedError
 
+    def of_neighbors(self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None) -> dict[str, jax.Array]:
+        """What `Block.reused` takes the place of, `[num_rows, width]` by type: here the sums of `partial`."""
+        found: dict[str, jax.Array] = self.partial(self.aggregate(rows, block, step_seed), block).values
+        return found
+
     def __call__(
         self, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None = None, reduce: Reduce = alone
     ) -> dict[str, jax.Array]:

@@ -48,6 +48,10 @@ class Model(nnx.Module):
     """Whether the first layer sees neighbours through the mean of their input rows alone, as R-GCN's does, so that a
     mean may be taken before training (`sampling.hot`)."""
 
+    reuses_parts: ClassVar[bool] = False
+    """What is reused of a vertex (`sampling.hot`): the result of each semantic graph, side by side, which `aggregate`
+    takes over from `Block.reused`; else their sum. Where `fuses_over_targets`, nothing else can be reused."""
+
     reads_edge_features: ClassVar[bool] = False
     """Whether its layers read `Block.edge_features` (`model.edge_features`)."""
 
@@ -137,6 +141,12 @@ class Model(nnx.Module):
 
         return recompute.layer(sums)
 
+    def of_neighbors(self, inputs: ModelInputs, step_seed: jax.Array | None = None) -> dict[str, jax.Array]:
+        """What the first layer makes of neighbours, to be reused by other batches: `[num_rows, width]` by type."""
+        block, layer = self._block(inputs, 0), self.layers[0]
+        rows = inputs.rows_read(self._read(inputs, step_seed))
+        return recompute.layer(lambda: layer.of_neighbors(self._dropped(rows, 0, block, step_seed), block, step_seed))
+
     def _read(self, inputs: ModelInputs, step_seed: jax.Array | None) -> dict[str, Rows]:
         """The rows that the first layer reads."""
         return self.embeddings(inputs)
@@ -157,8 +167,9 @@ class Model(nnx.Module):
         self, index: int, rows: Mapping[str, Rows], block: Block, step_seed: jax.Array | None, reduce: Reduce
     ) -> dict[str, jax.Array]:
         dropped = self._dropped(rows, index, block, step_seed)
+        sums_reused = block.reused and not self.reuses_parts
         return self.layers[index](
-            dropped, block, step_seed, with_reused(block.reused, reduce) if block.reused else reduce
+            dropped, block, step_seed, with_reused(block.reused, reduce) if sums_reused else reduce
         )
 
     def _dropped(

@@ -1,7 +1,9 @@
 """Rows of the first layer that were made before a step, which a mini-batch takes in the place of its own; their age.
 
 A row is the layer's sum over a vertex's neighbours and relations. What follows the sum (the vertex's own part, bias,
-norm and activation) needs no neighbour, so the step computes it with its own weights, and its gradient is whole.
+norm and activation) needs no neighbour, so the step computes it with its own weights, and its gradient is whole. HAN's
+row has a sum over neighbours for each metapath, side by side; what follows is bias, activation and the fusion, whose
+weights depend on all targets of the batch.
 
 Source: Ai et al., NeutronOrch (PVLDB 17(8)), whose results of hot vertices, before the activation, are these rows. Its
 public code leaves them out of the gradient. Here, where rows are due in turn, each vertex is computed in one of the
@@ -29,8 +31,10 @@ NOT_REUSED = -(2**31)
 class ReusedRows:
     """What one layer takes over of a type's sums over neighbours, by the rows that it makes.
 
+    `width` is that of the layer, as often as results stand side by side.
+
     Attributes:
-        known: `[num_rows, hidden]`; not a number where a row is needed and too old.
+        known: `[num_rows, width]`; not a number where a row is needed and too old.
         reused: bool `[num_rows]`: whose row is the known one.
         weights: float32 `[num_rows]`: how often the gradient of a row that is computed counts.
     """
@@ -39,8 +43,12 @@ class ReusedRows:
     reused: jax.Array
     weights: jax.Array
 
+    def part(self, place: int, width: int) -> "ReusedRows":
+        """One of several results that stand side by side in the rows, each `width` wide."""
+        return dataclasses.replace(self, known=self.known[:, place * width : (place + 1) * width])
+
     def into(self, made: jax.Array) -> jax.Array:
-        """The rows made, `[num_rows, hidden]`, with the known ones in the place of those that are reused.
+        """The rows made, `[num_rows, width]`, with the known ones in the place of those that are reused.
 
         No gradient flows through a reused row. A value is what was made whatever its gradient's weight.
         """
@@ -57,7 +65,7 @@ class KeptRows:
 
     Attributes:
         slots: int32 `[num_nodes]`: where each vertex's row stands, or -1.
-        rows: `[hot, hidden]`.
+        rows: `[hot, width]`.
         versions: int32 `[hot]`: how many updates the weights had seen that each row was made with, or `UNMADE`.
         every: batches of a super-batch, n.
         in_turn: whether the vertex in slot i is computed as any other in the batches whose number is i modulo n.

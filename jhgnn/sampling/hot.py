@@ -160,10 +160,27 @@ def saved_draws(graph: HeteroGraph, plan: SamplingPlan, draws: Sequence[Draw], s
     """
     saved = {name: np.zeros(plan.num_nodes[name], np.int64) for name in dict.fromkeys(draw.target for draw in draws)}
     for draw in draws:
-        degrees, fan_out = np.diff(graph.edges[draw.steps[0]].indptr), draw.fan_outs[plan.num_hops - 1]
-        drawn = degrees if fan_out < 0 else np.minimum(degrees, fan_out)
-        saved[draw.target] += np.maximum(drawn - stays, 0)
+        saved[draw.target] += np.maximum(_most_drawn(graph, draw, draw.fan_outs[plan.num_hops - 1]) - stays, 0)
     return saved
+
+
+def _most_drawn(graph: HeteroGraph, draw: Draw, fan_out: int) -> np.ndarray:
+    """The neighbours that each target draws, int64 `[num_nodes]`; of walks no more than these.
+
+    Walks end at no more vertices than there are paths, and at none where all of them break off.
+    """
+    most = fan_out if fan_out >= 0 else np.iinfo(np.int64).max
+    paths = np.minimum(np.diff(graph.edges[draw.steps[-1]].indptr), most)
+    for relation in reversed(draw.steps[:-1]):  # to cut a term of a sum at what the sum is cut at changes nothing
+        paths = np.minimum(_sums_of_senders(graph.edges[relation], paths), most)
+    return paths
+
+
+def _sums_of_senders(edges: EdgeSet, values: np.ndarray) -> np.ndarray:
+    """For each receiver, the sum over its in-edges of the sender's value, int64."""
+    before = np.zeros(len(edges.senders) + 1, np.int64)
+    np.cumsum(values[edges.senders], out=before[1:])
+    return np.diff(before[edges.indptr])
 
 
 def largest_gains(gains: Mapping[str, np.ndarray], share: float) -> dict[str, np.ndarray]:

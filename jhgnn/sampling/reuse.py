@@ -1,8 +1,9 @@
 """Vertices whose first-layer rows are reused: which they are, and the sampling that draws none of their neighbours.
 
-What batches draw at the bottom hop is drawn from graphs in which these vertices have no neighbours there. In turn, each
-of them has its neighbours in one of the batches of a super-batch: see `jhgnn.nn.reuse`. Vertices that are not hot draw
-the same neighbours as ever, since a draw hashes the vertex and not the graph.
+What batches draw at the bottom hop is drawn from graphs in which these vertices have no neighbours there; a walk that
+begins at one of them ends at its first step. In turn, each of them has its neighbours in one of the batches of a
+super-batch: see `jhgnn.nn.reuse`. Vertices that are not hot draw the same neighbours as ever, since a draw hashes the
+vertex and not the graph, and their walks pass through hot vertices as before.
 
 Source: Ai et al., NeutronOrch (PVLDB 17(8)): sampling with omission.
 """
@@ -16,11 +17,11 @@ import numpy as np
 from jhgnn.graph.edge_set import EdgeSet
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.sampled import SampledBlocks
-from jhgnn.graph.schema import Schema
+from jhgnn.graph.schema import Relation, Schema
 from jhgnn.sampling.capacities import Buckets
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.hot import SUFFIX, at_hops, largest_gains, saved_draws
-from jhgnn.sampling.plan import SamplingPlan
+from jhgnn.sampling.plan import Draw, SamplingPlan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,17 +86,16 @@ def with_reuse(
             made.append(draw)
             continue
         above = at_hops(draw, draw.steps, (*draw.fan_outs[:last], 0), (*draw.widths[:last], 0))
-        relation = dataclasses.replace(draw.steps[0], name=draw.steps[0].name + SUFFIX)
         below = only[spared.index(draw)]
-        made += [*([above] if any(above.widths) else []), at_hops(draw, (relation,), below.fan_outs, below.widths)]
+        steps = (_omitting(draw), *draw.steps[1:])  # walks of other vertices follow all edges past their first step
+        made += [*([above] if any(above.widths) else []), at_hops(draw, steps, below.fan_outs, below.widths)]
     graphs = []
     for turn in range(every if in_turn else 1):
         edges = dict(graph.edges)
-        for draw in spared:
+        for draw in {draw.steps[0]: draw for draw in spared}.values():  # metapaths may share their first step
             own = ids[draw.target]
             omitted = own[np.arange(len(own)) % every != turn] if in_turn else own
-            relation = dataclasses.replace(draw.steps[0], name=draw.steps[0].name + SUFFIX)
-            edges[relation] = _without(graph.edges[draw.steps[0]], omitted)
+            edges[_omitting(draw)] = _without(graph.edges[draw.steps[0]], omitted)
         schema = Schema(graph.schema.node_types, tuple(edges))
         graphs.append(dataclasses.replace(graph, schema=schema, edges=edges))
     return Reuse(ids, every, in_turn, tuple(graphs), bottom), dataclasses.replace(plan, draws=tuple(made))
@@ -132,6 +132,11 @@ class TurnSampler:
     def close(self) -> None:
         for sampler in self._samplers:
             sampler.close()
+
+
+def _omitting(draw: Draw) -> Relation:
+    """What the bottom hop follows first in the place of a draw's first relation, with in-edges left out."""
+    return dataclasses.replace(draw.steps[0], name=draw.steps[0].name + SUFFIX)
 
 
 def _without(edges: EdgeSet, receivers: np.ndarray) -> EdgeSet:

@@ -182,11 +182,11 @@ def _check_hot(config: Config, model: type[Model]) -> None:
 
 def _check_reuse(config: Config, model: type[Model], named: str) -> None:
     distributed = config.distributed
-    if model.over != "relations" or model.fuses_over_targets:
+    if not model.reuses_parts and (model.over != "relations" or model.fuses_over_targets):
         why = "fuses over all targets of a batch at once" if model.fuses_over_targets else f"is over {model.over}"
         raise InputError(
-            f"{named} takes over rows of single vertices, and {config.model.name!r} {why}; use 'rgcn' or 'rgat', or"
-            " 'none'"
+            f"{named} takes over rows of single vertices, and {config.model.name!r} {why}; use 'rgcn', 'rgat' or 'han',"
+            " or 'none'"
         )
     if config.task.name == "link_prediction":
         raise InputError(f"{named} reuses rows in several batches, each of which leaves out its own links: use 'none'")

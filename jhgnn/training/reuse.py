@@ -9,6 +9,7 @@ import numpy as np
 
 from jhgnn.config import Config, SamplingConfig
 from jhgnn.errors import InputError
+from jhgnn.nn.model import Model
 from jhgnn.nn.reuse import UNMADE, KeptRows
 from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.sampling.reuse import Reuse, with_reuse
@@ -53,14 +54,18 @@ def with_reused_rows(sampling: Sampling, settings: SamplingConfig, visits: Mappi
     return dataclasses.replace(sampling, sampled=reuse.graphs[0], plan=plan, reuse=reuse)
 
 
-def empty_rows(reuse: Reuse, sampling: Sampling, config: Config) -> dict[str, KeptRows]:
+def empty_rows(reuse: Reuse, sampling: Sampling, config: Config, model: type[Model]) -> dict[str, KeptRows]:
     """Room for the rows of all hot vertices, none of which is made.
+
+    A row is as wide as the layer, or, of a model that `reuses_parts`, as often as the vertex draws at the bottom hop.
 
     Raises:
         InputError: two sets of them and the weights' copy would need more than half of the available memory.
     """
-    width, dtype = config.model.hidden, np.result_type(np.float32, np.dtype(jnp.dtype(config.model.dtype).name))
-    need = 2 * reuse.num_vertices * width * dtype.itemsize
+    dtype = np.result_type(np.float32, np.dtype(jnp.dtype(config.model.dtype).name))
+    parts = {name: sum(draw.target == name for draw in reuse.bottom.draws) for name in reuse.ids}
+    widths = {name: config.model.hidden * (parts[name] if model.reuses_parts else 1) for name in reuse.ids}
+    need = 2 * sum(len(ids) * widths[name] for name, ids in reuse.ids.items()) * dtype.itemsize
     if need > (limit := default_memory_limit_bytes()):
         raise InputError(
             f"sampling.hot_share = {config.sampling.hot_share} keeps {readable_bytes(need)} of rows, over half of the"
@@ -70,7 +75,7 @@ def empty_rows(reuse: Reuse, sampling: Sampling, config: Config) -> dict[str, Ke
     for name, ids in reuse.ids.items():
         slots = np.full(sampling.plan.num_nodes[name], -1, np.int32)
         slots[ids] = np.arange(len(ids), dtype=np.int32)
-        rows, versions = np.zeros((len(ids), width), dtype), np.full(len(ids), UNMADE, np.int32)
+        rows, versions = np.zeros((len(ids), widths[name]), dtype), np.full(len(ids), UNMADE, np.int32)
         found[name] = KeptRows(slots, rows, versions, reuse.every, reuse.in_turn)
     return found
 

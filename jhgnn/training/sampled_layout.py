@@ -92,7 +92,7 @@ def learn_layout(execution: "Sampled") -> Layout:
         facts=dict(sampling.facts) if samples else {},
         homes=homes,
         nodes=nodes,
-        kept={} if sampling.reuse is None else empty_rows(sampling.reuse, sampling, config),
+        kept={} if sampling.reuse is None else empty_rows(sampling.reuse, sampling, config, execution.model),
     )
     return Layout(sampler, buckets, resident, variants)
 

@@ -338,7 +338,7 @@ class EvaluationProgram:
         if self.common_layers:
 
             def partial_sums(_: Params, rows: Mapping[str, jax.Array], part: Any, known: Sequence[Any]) -> Partial:
-                inputs = self.reader.inputs(resident, batch_of(part))
+                inputs = _at_newest(self.reader.inputs(resident, batch_of(part)))
                 with recomputing(without_gradient(self.remat)):
                     model: Any = nnx.merge(self.structure, with_tables(params, rows))
                     return model.partial_sums(inputs, None, known)
@@ -359,12 +359,18 @@ class EvaluationProgram:
 
     def _counts(self, params: Params, resident: Resident, batch: Shard, reduce: Reduce) -> Any:
         inputs, rows = self._rows_read(params, resident, batch)
-        if inputs.kept:  # a profile of training's own batches: rows are taken for as old as the newest
-            newest = jnp.stack([each.versions.max() for each in inputs.kept.values()]).max()
-            inputs = dataclasses.replace(inputs, step=newest)
+        inputs = _at_newest(inputs)
         with recomputing(without_gradient(self.remat)):
             model: Any = nnx.merge(self.structure, with_tables(params, rows))
             made = self.task.represent(model, inputs, model.encode(inputs, None, reduce))
         zero = jnp.zeros((), jnp.uint32)
         (picked,) = self.reader.pick(made, inputs, self.task, resident.task, batch.ids, zero, zero)
         return self.task.counts(model, picked, resident.task, batch.ids), inputs.blocks.overflowed
+
+
+def _at_newest(inputs: SampledInputs) -> SampledInputs:
+    """Where rows are reused, as in a profile of training's own batches: taken for as old as the newest."""
+    if not inputs.kept:
+        return inputs
+    newest = jnp.stack([each.versions.max() for each in inputs.kept.values()]).max()
+    return dataclasses.replace(inputs, step=newest)

@@ -1,6 +1,7 @@
 """Super-batches: rows of the first layer that are computed for hot vertices beside the steps, one super-batch ahead.
 
-A row is the sum over a vertex's neighbours and relations, before its own part, bias and activation: see `KeptRows`.
+A row is the sum over a vertex's neighbours and relations, before its own part, bias and activation; of HAN the sum over
+neighbours along each metapath, before bias, activation and fusion: see `KeptRows`.
 
 A super-batch is n consecutive batches. With the weights as they are before the first step of super-batch k - 1, a
 helper computes the rows of super-batch k: of the hot vertices that its batches will meet, which stateless sampling
@@ -51,7 +52,7 @@ LEARNT_FROM = 4  # super-batches that shapes are learnt from
 
 
 class Results(NamedTuple):
-    """Rows that were computed together: slots int32 `[n]`, -1 for none, and rows `[n, hidden]`, both by type."""
+    """Rows that were computed together: slots int32 `[n]`, -1 for none, and rows `[n, width]`, both by type."""
 
     slots: dict[str, np.ndarray]
     rows: dict[str, np.ndarray]
@@ -296,7 +297,7 @@ class SuperBatches:
         }
         model: Any = nnx.merge(self._execution.structure, with_tables(params, rows))
         dropout = dropout_seed(TrainState(step, seed, (), ()))
-        made = model.partial_sums(inputs, dropout).values
+        made = model.of_neighbors(inputs, dropout)
         return {name: made[name][: self.sizes[name]] for name in self._reuse.ids}
 
     # Shapes and programs

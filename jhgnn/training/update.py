@@ -261,8 +261,7 @@ class UpdateProgram:
             reduce: adds up what layers sum over targets or relations.
             dropout: whether anything drops.
         """
-        if isinstance(inputs, SampledInputs) and inputs.kept:
-            inputs = dataclasses.replace(inputs, step=state.step)
+        inputs = _at_step(inputs, state)
         with recomputing(self.training.remat):
             model: Any = nnx.merge(self.structure, on_rows)
             rows = self.task.represent(
@@ -308,7 +307,7 @@ class UpdateProgram:
             return self.reader.touched(state.params, self.reader.inputs(resident, batch_of(part)))
 
         def partial_sums(dense: Params, rows: Mapping[str, jax.Array], part: Any, known: Sequence[Any]) -> Partial:
-            inputs = self.reader.inputs(resident, batch_of(part))
+            inputs = _at_step(self.reader.inputs(resident, batch_of(part)), state)
             with recomputing(self.training.remat):
                 model: Any = nnx.merge(self.structure, with_tables(dense, rows))
                 return model.partial_sums(inputs, seed, known)
@@ -335,6 +334,13 @@ class UpdateProgram:
         touched = self.reader.give_back(state.params, resident, read, of_rows)
         overflows = self.reader.overflowed(read.inputs).astype(jnp.float32)
         return PartSums(with_tables(dense, {}), loss, jnp.asarray(count, jnp.float32), overflows), touched
+
+
+def _at_step(inputs: ModelInputs, state: TrainState) -> ModelInputs:
+    """Inputs that know the updates done, by which they check the age of rows that they reuse, where they do."""
+    if isinstance(inputs, SampledInputs) and inputs.kept:
+        return dataclasses.replace(inputs, step=state.step)
+    return inputs
 
 
 def read_from_tables(reader: Reader, params: Params, resident: Any, batch: Any, table_rows: str = "xla") -> Read:

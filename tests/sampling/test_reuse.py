@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from jhgnn.graph.schema import Metapath, Relation
 from jhgnn.sampling.capacities import fixed
 from jhgnn.sampling.host import HostSampler
-from jhgnn.sampling.hot import count_receivers
-from jhgnn.sampling.plan import fan_out_plan
+from jhgnn.sampling.hot import count_receivers, saved_draws
+from jhgnn.sampling.plan import fan_out_plan, walk_plan
 from jhgnn.sampling.reuse import TurnSampler, with_reuse
 
 SEED, EVERY = 7, 3
@@ -17,8 +18,21 @@ def batches(count: int = 6, size: int = 12):
     return [({"paper": rng.integers(0, 300, size).astype(np.int32)}, step) for step in range(count)]
 
 
-def chosen(graph, *, in_turn=True, share=0.2):
-    plan = fan_out_plan(graph, [4, 3], 2)
+CITES, WRITES = Relation("paper", "cites", "paper"), Relation("author", "writes", "paper")
+METAPATHS = (
+    Metapath("PAP", (Relation("paper", "rev_writes", "author"), WRITES)),
+    Metapath("PP", (CITES,)),
+    Metapath("PPP", (CITES, CITES)),  # its second step is the relation that omits edges at its first
+    Metapath("PAPP", (Relation("paper", "rev_writes", "author"), WRITES, CITES)),
+)
+PLANS = {
+    "fan-outs": lambda graph: fan_out_plan(graph, [4, 3], 2),
+    "walks": lambda graph: walk_plan(graph, METAPATHS, 6, 4, 2),
+}
+
+
+def chosen(graph, *, in_turn=True, share=0.2, plan="fan-outs"):
+    plan = PLANS[plan](graph)
     visits = count_receivers(graph, plan, batches(), SEED, 1)
     return plan, *with_reuse(graph, plan, visits, share, every=EVERY, in_turn=in_turn)
 
@@ -34,9 +48,10 @@ def bottom_neighbors(blocks, plan):
     return {key: drawn for key, drawn in found.items() if key[2] >= 0}
 
 
+@pytest.mark.parametrize("kind", PLANS)
 @pytest.mark.parametrize("in_turn", [True, False])
-def test_only_those_that_are_due_draw(graph, in_turn):
-    plan, reuse, own_plan = chosen(graph, in_turn=in_turn)
+def test_only_those_that_are_due_draw(graph, in_turn, kind):
+    plan, reuse, own_plan = chosen(graph, in_turn=in_turn, plan=kind)
     buckets = fixed(plan.bound_capacities({"paper": 12}))
     sampler, plain = TurnSampler(reuse.graphs, own_plan), HostSampler(graph, plan)
     slots = {(name, int(v)): slot for name, ids in reuse.ids.items() for slot, v in enumerate(ids)}
@@ -53,8 +68,9 @@ def test_only_those_that_are_due_draw(graph, in_turn):
     assert omitted > 20
 
 
-def test_the_bottom_hop_alone_draws_what_a_batch_would_have(graph):
-    plan, reuse, _ = chosen(graph)
+@pytest.mark.parametrize("kind", PLANS)
+def test_the_bottom_hop_alone_draws_what_a_batch_would_have(graph, kind):
+    plan, reuse, _ = chosen(graph, plan=kind)
     ids = {name: own[:5] for name, own in reuse.ids.items()}
     capacities = reuse.bottom.bound_capacities({name: len(own) for name, own in ids.items()})
     found, _ = HostSampler(graph, reuse.bottom).sample(ids, SEED, 4, fixed(capacities))
@@ -65,6 +81,21 @@ def test_the_bottom_hop_alone_draws_what_a_batch_would_have(graph):
     blocks, _ = whole.sample(seeds, SEED, 4, fixed(plan.bound_capacities({"paper": 5})))
     wanted = bottom_neighbors(blocks, plan)
     assert all(drawn[key] == wanted[key] for key in drawn if key[1] == "paper")
+
+
+def test_no_walk_draws_more_than_it_is_counted_for(graph):
+    plan = PLANS["walks"](graph)
+    counted = saved_draws(graph, plan, plan.draws_at(1), stays=0)["paper"]
+    seeds, most = {"paper": np.arange(300, dtype=np.int32)}, np.zeros(300, np.int64)
+    sampler, buckets = HostSampler(graph, plan), fixed(plan.bound_capacities({"paper": 300}))
+    for step in range(8):
+        own = np.zeros(300, np.int64)
+        for (_, _, vertex), drawn in bottom_neighbors(sampler.sample(seeds, SEED, step, buckets)[0], plan).items():
+            own[vertex] += len(drawn)
+        most = np.maximum(most, own)
+    assert (most <= counted).all()
+    assert (most[counted > 0] > 0).all()  # a walk breaks off only where all paths do, or in some steps
+    assert (most == counted).mean() > 0.5
 
 
 def test_the_most_drawn_vertices_are_hot(graph):

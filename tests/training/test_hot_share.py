@@ -68,8 +68,8 @@ def test_no_other_share_is_modelled_to_be_faster_by_more_than_the_least_gain(spa
     assert all(chosen <= planted.batch_s(share) + LEAST_GAIN + 1e-9 for share in (0.0, *SAVED))
 
 
-def auto(hot: str = "exact", **sampling) -> Config:
-    return recipe("rgcn", sampling={"hot": hot, "hot_share": "auto"} | sampling, feature_dropout=0.0)
+def auto(hot: str = "exact", model: str = "rgcn", **sampling) -> Config:
+    return recipe(model, sampling={"hot": hot, "hot_share": "auto"} | sampling, feature_dropout=0.0, layers=2)
 
 
 def posed_on_one_device(config: Config):
@@ -78,9 +78,16 @@ def posed_on_one_device(config: Config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hot", ["exact", pytest.param("stale", marks=pytest.mark.long)])
-def test_batches_are_measured_and_the_choice_trains(hot, monkeypatch):
-    posed = posed_on_one_device(auto(hot))
+@pytest.mark.parametrize(
+    ("hot", "model", "sampling"),
+    [
+        ("exact", "rgcn", {}),
+        pytest.param("stale", "rgcn", {}, marks=pytest.mark.long),
+        ("stale", "han", {"walks": 4}),
+    ],
+)
+def test_batches_are_measured_and_the_choice_trains(hot, model, sampling, monkeypatch):
+    posed = posed_on_one_device(auto(hot, model, **sampling))
     found = measure(posed)
     assert found.plain_s > 0
     assert found.spared_s > 0

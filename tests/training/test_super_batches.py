@@ -24,6 +24,7 @@ from jhgnn.sampling.compressed import with_edges
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import LoaderError
+from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.stores.host import HostRows
 from jhgnn.training.checks import check
 from jhgnn.training.mesh import local
@@ -38,11 +39,22 @@ pytestmark = pytest.mark.usefixtures("compile_cache")
 
 EVERY = 3
 GRAPH = academic(papers=60)
+LEARNT = dataclasses.replace(GRAPH, features={"author": GRAPH.features["author"]})
+"""Papers, which are all that HAN reads, have learnable rows."""
+WALKS = {"walks": 4, "fan_out": "3"}
 
 
 def stale_recipe(name: str = "rgcn", *, hot: str = "stale", sampling: dict | None = None, **more) -> Config:
+    """Of two layers; HAN draws from metapath graphs, and walks as `han-walks`."""
     own = {"hot": hot, "hot_share": 0.4, "super_batch": EVERY}
-    return recipe(name, sampling=own | (sampling or {}), **more)
+    if name.startswith("han"):
+        own |= WALKS if name == "han-walks" else {"fan_out": "3,2"}
+        more = {"layers": 2} | more
+    return recipe(name.removesuffix("-walks"), sampling=own | (sampling or {}), **more)
+
+
+def graph_of(name: str):
+    return LEARNT if name.startswith("han") else GRAPH
 
 
 def updates(programs, count: int, start: Cursor | None = None, state=None):
@@ -66,10 +78,16 @@ def equal(found, expected) -> None:
     jax.tree.map(np.testing.assert_array_equal, on_host(found), on_host(expected))
 
 
+@pytest.fixture(scope="module", params=["rgcn", pytest.param("han-walks", marks=pytest.mark.slow)])
+def name(request) -> str:
+    """Of the model whose programs a test runs."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def programs():
+def programs(name):
     """With a helper's thread."""
-    return compiled_update(sampled(GRAPH, stale_recipe(sampling={"prefetch_threads": 1})))
+    return compiled_update(sampled(graph_of(name), stale_recipe(name, sampling={"prefetch_threads": 1})))
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +124,8 @@ def test_a_late_helper_changes_nothing(programs, undisturbed, delays):
 
 
 @pytest.mark.slow
-def test_without_threads_all_is_the_same_bit_for_bit(undisturbed):
-    alone = compiled_update(sampled(GRAPH, stale_recipe()))
+def test_without_threads_all_is_the_same_bit_for_bit(name, undisturbed):
+    alone = compiled_update(sampled(graph_of(name), stale_recipe(name)))
     equal(updates(alone, 10)[0], undisturbed)
 
 
@@ -147,7 +165,7 @@ def test_what_the_helper_raises_reaches_training(programs, monkeypatch):
 
 
 def gradients(execution, params, numbers, ids):
-    """Of one batch of all neighbours, without dropout, drawn in several turns, with rows made of the same weights."""
+    """Of one batch without dropout in several turns, of draws of step 0, with rows made of the same weights."""
     layout = execution.layout
     resident = jax.tree.map(jnp.asarray, layout.resident)
     program = execution.update_program(0, num_devices=1)
@@ -166,7 +184,9 @@ def gradients(execution, params, numbers, ids):
 
     compiled, found = jax.jit(gradient), []
     for number in numbers:
-        blocks, _ = layout.sampler.sample(execution.seeds_of(ids, 0, number), 0, number, layout.buckets)
+        sampler = layout.sampler
+        drawn_by = sampler._of(number) if isinstance(sampler, TurnSampler) else sampler
+        blocks, _ = drawn_by.sample(execution.seeds_of(ids, 0, 0), 0, 0, layout.buckets)
         shard = Shard(ids, blocks, execution.features_of(blocks), np.array([0, number], np.uint32))
         found.append(compiled(params, shard, resident))
     return found
@@ -178,7 +198,7 @@ def vector(tree) -> np.ndarray:
 
 def made_now(execution, params):
     """The same execution whose kept rows are the first layer's of these weights, over all neighbours."""
-    plain = sampled(GRAPH, dataclasses.replace(execution.config, sampling=dataclasses.replace(
+    plain = sampled(execution.problem.graph, dataclasses.replace(execution.config, sampling=dataclasses.replace(
         execution.config.sampling, hot="none", hot_share=0.1, super_batch=4)))  # fmt: skip
     kept = {}
     reuse = execution.sampling.reuse
@@ -189,7 +209,7 @@ def made_now(execution, params):
     inputs = SampledInputs(execution.features_of(blocks), blocks, execution.sampling.endpoints)
     rows = {name: table[jnp.maximum(inputs.ids(name), 0)] for name, table in tables_of(params).items()}
     model = nnx.merge(execution.structure, with_tables(params, rows))
-    made = model.partial_sums(jax.tree.map(jnp.asarray, inputs)).values
+    made = model.of_neighbors(jax.tree.map(jnp.asarray, inputs))
     for name, each in execution.layout.resident.kept.items():
         own = np.asarray(made[name])[: len(each.rows)]
         kept[name] = KeptRows(each.slots, own, np.zeros(len(own), np.int32), each.every, each.in_turn)
@@ -203,19 +223,20 @@ def with_kept(execution, kept):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "han", "han-walks"])
 def test_over_a_super_batch_the_gradient_is_exact_and_the_literal_one_is_biased(name):
     dropouts = {"feature_dropout": 0.0, "attention_dropout": 0.0, "dropout": 0.0, "dtype": "float64"}
-    kernels = {"attention": "fanout"} if name == "rgat" else {"mean": "fanout"}
+    kernels = {"mean": "fanout"} if name == "rgcn" else {"attention": "fanout"}
+    every = {} if name == "han-walks" else {"fan_out": "-1"}
     ids, found = np.array([3, 17, 0, 25, 8, 31, 40, 51], np.int32), {}
     with jax.enable_x64(True):
         for hot in ("none", "stale", "literal"):
-            config = stale_recipe(name, hot=hot, sampling={"fan_out": "-1"}, **dropouts)
+            config = stale_recipe(name, hot=hot, sampling=every, **dropouts)
             if hot == "none":
                 plain = dataclasses.replace(config.sampling, hot_share=0.1, super_batch=4)
                 config = dataclasses.replace(config, sampling=plain)
             config = dataclasses.replace(config, kernels=dataclasses.replace(config.kernels, **kernels))
-            execution = sampled(GRAPH, config)
+            execution = sampled(graph_of(name), config)
             rng = np.random.default_rng(3)
             params = jax.tree.map(lambda leaf, rng=rng: rng.normal(0, 0.4, leaf.shape), execution.abstract_params)
             execution.__dict__["features"] = _wide(execution)
@@ -232,14 +253,22 @@ def test_over_a_super_batch_the_gradient_is_exact_and_the_literal_one_is_biased(
     assert all(np.abs(vector(own) - vector(exact)).max() > 1e-4 for own in found["stale"])
     for own in found["stale"]:  # what follows the sums over neighbours has its whole gradient in every turn
         np.testing.assert_allclose(bias_gradients(own), bias_gradients(exact), rtol=0, atol=1e-12)
-    first, biased = vector(exact["layers"][0]), vector(literal["layers"][0])
+    first, biased = neighbor_gradients(exact), neighbor_gradients(literal)
     assert biased @ first / np.linalg.norm(biased) / np.linalg.norm(first) < 0.97
     assert np.linalg.norm(biased) < 0.95 * np.linalg.norm(first)
     np.testing.assert_allclose(vector(literal["layers"][1]), vector(exact["layers"][1]), rtol=0, atol=1e-12)
 
 
+FOLLOWING = ("fusions", "fusion", "bias_po")
+"""What follows the sums over neighbours; HAN's fusion meets their activations over all targets."""
+
+
 def bias_gradients(gradient) -> np.ndarray:
-    return vector(gradient["layers"][0]["fusions"])
+    return vector({name: own for name, own in gradient["layers"][0].items() if name in FOLLOWING})
+
+
+def neighbor_gradients(gradient) -> np.ndarray:
+    return vector({name: own for name, own in gradient["layers"][0].items() if name not in FOLLOWING})
 
 
 def _wide(execution):
@@ -253,30 +282,33 @@ def _wide(execution):
 
 @pytest.mark.parametrize(("devices", "training"), [(2, {}), (1, {"micro_batches": 2})])
 @pytest.mark.slow
-def test_devices_and_micro_batches_train_as_one(devices, training):
-    one = updates(compiled_update(sampled(GRAPH, stale_recipe(training={"optimizer": "sgd"}))), 7)[0]
-    config = stale_recipe(sampling={"prefetch_threads": 1}, training={"optimizer": "sgd"} | training)
-    found = updates(compiled_update(sampled(GRAPH, config, devices)), 7)[0]
+def test_devices_and_micro_batches_train_as_one(name, devices, training):
+    graph = graph_of(name)
+    one = updates(compiled_update(sampled(graph, stale_recipe(name, training={"optimizer": "sgd"}))), 7)[0]
+    config = stale_recipe(name, sampling={"prefetch_threads": 1}, training={"optimizer": "sgd"} | training)
+    found = updates(compiled_update(sampled(graph, config, devices)), 7)[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), *map(on_host, (found, one)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("done", [4, 6])  # in mid-super-batch, and after its last step
-def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(programs, undisturbed, done):
+def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(name, programs, undisturbed, done):
     half = programs.whole(updates(programs, done)[0])
     assert jax.tree.map(np.shape, half) == jax.tree.map(lambda leaf: leaf.shape, programs.execution.saved_state)
-    again = compiled_update(sampled(GRAPH, stale_recipe(sampling={"prefetch_threads": 1})))
+    again = compiled_update(sampled(graph_of(name), stale_recipe(name, sampling={"prefetch_threads": 1})))
     epoch, step = divmod(done, again.execution.steps_per_epoch)
     state, _ = updates(again, 10 - done, Cursor(epoch, step), jax.tree.map(np.asarray, half))
     equal(state, undisturbed)
 
 
 MORE = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot_share", "0.4", "--model.layers", "2")
+MODELS = [(), pytest.param(("--model.name", "han", "--sampling.walks", "4"), marks=pytest.mark.long)]
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
-    more = (*MORE, "--sampling.hot", "stale", "--distributed.devices", "1")
+@pytest.mark.parametrize("model", MODELS, ids=["rgcn", "han-walks"])
+def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(model, tmp_path, academic_path):
+    more = (*MORE, *model, "--sampling.hot", "stale", "--distributed.devices", "1")
     more = (*more, "--model.dropout", "0.4", "--sampling.super_batch", "4")
     run = killed_and_resumed(tmp_path, academic_path, *more, epochs=20)
     summary = json.loads((run / "summary.json").read_text())
@@ -286,9 +318,19 @@ def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_pat
 
 # What is refused
 
+
+class Closed(find("han")):  # type: ignore[misc]
+    """One whose layers take over no results of single metapaths."""
+
+    reuses_parts = False
+
+
 REFUSED = {
     "no mini-batches": ({}, "set sampling.batch_size"),
-    "metapaths": ({"model": {"name": "han"}, "sampling": {"batch_size": 8}}, "'han' fuses over all targets"),
+    "a fusion over targets that hands out no parts": (
+        {"model": {"name": "tests.training.test_super_batches:Closed"}, "sampling": {"batch_size": 8}},
+        "Closed' fuses over all targets",
+    ),
     "erased types": ({"model": {"name": "gcn"}, "sampling": {"batch_size": 8}}, "'gcn' is over erased"),
     "links": (
         {"task": {"name": "link_prediction", "negatives": 4}, "sampling": {"batch_size": 8}},
@@ -322,16 +364,19 @@ def test_what_is_not_covered_is_one_line(case, hot):
 
 
 def test_layers_and_shares_that_reuse_nothing_are_one_line():
-    with pytest.raises(InputError, match="which is the last one here"):
-        sampled(GRAPH, stale_recipe(layers=1, sampling={"fan_out": "3"}))
+    for name in ("rgcn", "han-walks"):
+        with pytest.raises(InputError, match="which is the last one here"):
+            sampled(GRAPH, stale_recipe(name, layers=1, sampling={"fan_out": "3"}))
     with pytest.raises(InputError, match="finds no vertex that would save a draw"):
         sampled(GRAPH, stale_recipe(sampling={"hot_share": 0.001}))
 
 
 @pytest.mark.slow
-def test_the_helper_makes_the_rows_that_a_step_would_have(programs):
+@pytest.mark.parametrize("model", ["rgcn", "han", "han-walks"])
+def test_the_helper_makes_the_rows_that_a_step_would_have(model):
     dropouts = {"feature_dropout": 0.0, "attention_dropout": 0.0, "dropout": 0.0}
-    own = compiled_update(sampled(GRAPH, stale_recipe(sampling={"fan_out": "-1"}, **dropouts)))
+    every = {} if model == "han-walks" else {"fan_out": "-1"}
+    own = compiled_update(sampled(graph_of(model), stale_recipe(model, sampling=every, **dropouts)))
     state = own.initial_state(0)
     (batch,) = (batch for batch, _ in zip(own.feed(0).iterate(Cursor()), range(1), strict=False))
     wanted = made_now(own.execution, on_host(state.params))
@@ -339,6 +384,7 @@ def test_the_helper_makes_the_rows_that_a_step_would_have(programs):
     for name, kept in own.super_batches.kept(state, batch).items():
         found = np.asarray(local(kept.versions)) >= 0
         made += int(found.sum())
+        assert kept.rows.shape[1] == own.execution.config.model.hidden * (1 if model == "rgcn" else 2)
         np.testing.assert_allclose(
             np.asarray(local(kept.rows))[found], np.asarray(wanted[name].rows)[found], rtol=1e-5, atol=1e-6
         )
