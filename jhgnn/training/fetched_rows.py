@@ -125,8 +125,7 @@ class Fetching:
         most = {name: count + count // 8 for name, count in most.items()}
         calls = max(1, -(-sum(most[name] * self._places * size for name, size in sizes.items()) // CALL_BYTES))
         self.requests = {
-            name: min(self._placement.rows[name], -(-max(1, -(-count // calls)) // 8) * 8)
-            for name, count in most.items()
+            name: min(self._placement.rows[name], max(1, -(-count // calls))) for name, count in most.items()
         }
         capacities = FrozenCounts.of(self.requests if self._places > 1 else {})
 

@@ -283,11 +283,12 @@ class HotRows:
 
     def _compiled(self, bucket: int) -> Any:
         seed, step = jax.ShapeDtypeStruct((), jnp.uint32), jax.ShapeDtypeStruct((), jnp.int32)
-        inputs, params, rows = self._abstract_inputs(self._buckets, bucket), self._execution.abstract_params, self._rows
+        inputs, params = self._abstract_inputs(self._buckets, bucket), self._execution.abstract_params
+        made = jax.jit(self._rows)
         if self.stores is not None:
-            params, rows = with_tables(params, self._abstract_learnt(inputs.blocks)), self._sums
+            made, params = jax.jit(self._sums), with_tables(params, self._abstract_learnt(inputs.blocks))
         arguments = on_one_device((params, inputs, seed, step), self._device)
-        return compile_lowered(lambda: jax.jit(rows).lower(*arguments))
+        return compile_lowered(lambda: made.lower(*arguments))
 
 
 def on_one_device(tree: Any, device: jax.Device) -> Any:

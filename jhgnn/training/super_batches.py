@@ -202,8 +202,8 @@ class SuperBatches:
 
     def _weights(self, state: TrainState) -> Weights:
         """A copy of the parameters, which the next step takes over."""
-        params = self._copied(state.params)
-        return Weights(*self._copy(*jax.tree.map(local, (params, state.seed))), int(local(state.step)))
+        params, seed = self._copy(*jax.tree.map(local, (self._copied(state.params), state.seed)))
+        return Weights(params, seed, int(local(state.step)))
 
     def _copied(self, params: Params) -> Params:
         """Those of the parameters that the helper is given whole."""
