@@ -294,7 +294,12 @@ class SamplingConfig:
         1, "batches prepared on the host at the same time; 0: each when it is needed", minimum=0, maximum=256
     )
     prefetch_depth: int = _option(2, "batches prepared ahead at most", minimum=1)
-    prefetch_memory_gib: float = _option(2.0, "memory of the batches prepared ahead, at most", above=0)
+    prefetch_memory_gib: float = _option(
+        2.0,
+        "memory of the batches prepared ahead, at most, and of what rows of hot vertices are computed from, for which it"
+        " is the same in all processes",
+        above=0,
+    )
     max_steps: int = _option(0, "stop after this many batches; 0: only training.epochs and patience count", minimum=0)
     evaluation: Literal["sampled", "layerwise"] = _option(
         "sampled", "sampled: with the fan-out of training; layerwise: over all neighbours, a layer at a time"

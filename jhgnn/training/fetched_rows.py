@@ -100,6 +100,8 @@ class Fetching:
 
     Attributes:
         requests: rows of each type that a device asks each one for in a call, at most.
+        count: super-batches that were fetched for.
+        num_bytes: of the rows that this process was given for them.
     """
 
     def __init__(self, stores: CutStores, learnt: Sequence[Mapping[str, np.ndarray]], advice: str) -> None:
@@ -139,6 +141,7 @@ class Fetching:
         }
         specs = (SHARDED, REPLICATED, SHARDED)
         self._call = self._mesh.compile(fetched, (stores.abstract(), homes, ids), specs, results=SHARDED)
+        self._sizes, self.count, self.num_bytes = sizes, 0, 0
 
     def calls(self, ids: Mapping[str, np.ndarray]) -> int:
         """Calls that bring some rows to this process; others may need more."""
@@ -153,6 +156,8 @@ class Fetching:
             ids: distinct ones that this process needs, ascending.
             calls: as many as any process needs.
         """
+        self.count += 1
+        self.num_bytes += sum(len(own) * self._sizes[name] for name, own in ids.items())
         tables, dealt = self._stores.tables(params), {name: self._dealt(name, own) for name, own in ids.items()}
         found = {
             name: jax.tree.map(
@@ -165,7 +170,8 @@ class Fetching:
             for name, (_, lanes, entries) in dealt.items():
                 asked[name] = np.full((self._lanes, self._places * self.requests[name]), -1, np.int32)
                 asked[name][lanes[mine[name]], entries[mine[name]]] = ids[name][mine[name]]
-            got = self._call(tables, self._stores.homes, self._mesh.place(asked, SHARDED))
+            # Waited for here: on its way into NumPy, an exchange whose other end has died is a plain ValueError.
+            got = jax.block_until_ready(self._call(tables, self._stores.homes, self._mesh.place(asked, SHARDED)))
             for name, (_, lanes, entries) in dealt.items():
                 at = lanes[mine[name]], entries[mine[name]]
                 for out, leaf in zip(jax.tree.leaves(found[name]), jax.tree.leaves(got[name]), strict=True):

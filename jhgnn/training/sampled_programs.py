@@ -202,4 +202,5 @@ class SampledPrograms(Programs):
             "overflows": self.overflows,
             "devices": self.mesh.size,
             "processes": jax.process_count(),
+            **({} if self.super_batches is None else self.super_batches.figures()),
         }

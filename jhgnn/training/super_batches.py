@@ -127,6 +127,12 @@ class SuperBatches:
     def vertices(self) -> int:
         return self._rows.vertices
 
+    def figures(self) -> dict[str, Any]:
+        """For `summary.json`: bytes that a super-batch's helper was given in this process, where rows are cut."""
+        if self._fetching is None:
+            return {}
+        return {"hot_fetched_bytes": self._fetching.num_bytes // max(1, self._fetching.count)}
+
     # What steps read
 
     def begin(self, batches: EpochBatches) -> None:
@@ -247,7 +253,7 @@ class SuperBatches:
         """
         ahead = self._current if self._next is None else self._next
         if isinstance(ahead, Future):
-            ahead = self._merged(self._current, ahead)
+            ahead = jax.block_until_ready(self._merged(self._current, ahead))
         current, ahead = (
             jax.tree.map(lambda leaf: np.asarray(local(leaf)), dict(each)) for each in (self._current, ahead)
         )

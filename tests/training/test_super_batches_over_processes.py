@@ -1,5 +1,6 @@
 """Two processes over gloo that reuse rows of hot vertices: results, kills, a failure of one helper, rows too old."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 from jhgnn import partition
+from jhgnn.config import DistributedConfig
 from jhgnn.config.recipe import load_recipe
 from jhgnn.training.checkpoint import Checkpoint, CheckpointStore
+from jhgnn.training.execution import Execution
 from jhgnn.training.prepare import prepare
 from tests.runtime.test_processes import (
     ROOT,
@@ -66,11 +69,14 @@ def start_two(
     ]
 
 
+def execution_of(run: Path) -> Execution:
+    """The same on one device with whole tables."""
+    distributed = DistributedConfig(devices=1)
+    return prepare(dataclasses.replace(load_recipe(run / "recipe.toml"), distributed=distributed), progress=False)
+
+
 def checkpoint_of(run: Path) -> Checkpoint:
-    config = load_recipe(run / "recipe.toml")
-    distributed = type(config.distributed)(devices=1)
-    execution = prepare(type(config)(**vars(config) | {"distributed": distributed}), progress=False)
-    return CheckpointStore(run / "checkpoints").load(execution.saved_state)
+    return CheckpointStore(run / "checkpoints").load(execution_of(run).saved_state)
 
 
 def gap(found: Checkpoint, expected: Checkpoint) -> float:
@@ -119,6 +125,7 @@ def test_two_processes_train_as_one_and_alike_without_threads_and_after_a_kill(l
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["processes"] == 2
     assert summary["compilations_after_warm_up"] == 0
+    assert (summary.get("hot_fetched_bytes", 0) > 0) == (layout != "whole")
     # Threads of each process are its own affair.
     finish(*start_two(tmp_path / "inline", STOP, *options, each=[["--sampling.prefetch_threads=0"], []]))
     assert gap(checkpoint_of(tmp_path / "inline"), expected) == 0
@@ -129,8 +136,8 @@ def test_two_processes_train_as_one_and_alike_without_threads_and_after_a_kill(l
     pair[1].kill()
     assert "process 0 of 2 ends, as another one has died" in pair[0].communicate(timeout=60)[1]
     pair[1].communicate()
-    steps = CheckpointStore(killed / "checkpoints").progress()
-    stop = f"--sampling.max_steps={(steps.epoch * summary['steps'] + steps.step) + 11}"
+    done = CheckpointStore(killed / "checkpoints").progress()
+    stop = f"--sampling.max_steps={done.epoch * execution_of(killed).steps_per_epoch + done.step + 11}"
     finish(*start_two(killed, *options, stop, "--training.checkpoint_every_s=300", "--resume"))
     finish(*start_two(tmp_path / "longer", *options, stop))
     assert newest_checkpoint(killed) == newest_checkpoint(tmp_path / "longer")
