@@ -17,7 +17,7 @@ from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.sampling.temporal import TemporalSampler, host_sampler
 from jhgnn.stores.device import DeviceRows
 from jhgnn.training.parts import Parts
-from jhgnn.training.reuse import empty_rows
+from jhgnn.training.reuse import check_copies, empty_rows
 from jhgnn.training.sampled_step import Resident
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def learn_layout(execution: "Sampled") -> Layout:
         nodes=nodes,
         kept={} if sampling.reuse is None else empty_rows(sampling.reuse, sampling, config),
     )
+    if execution.mesh.platform == "cpu":  # whose devices share the host's memory
+        check_copies(resident.kept, len(execution.mesh.local_devices), config.sampling.hot_share)
     return Layout(sampler, buckets, resident, variants)
 
 

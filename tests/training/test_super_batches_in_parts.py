@@ -18,7 +18,7 @@ from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.embeddings import tables_of
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.sampling.loader import LoaderError
-from jhgnn.training import fetched_rows
+from jhgnn.training import fetched_rows, reuse
 from jhgnn.training.checkpoint import CheckpointStore, Progress
 from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
@@ -214,6 +214,15 @@ def test_rows_that_do_not_fit_the_memory_are_one_line(owner, monkeypatch):
     learnt = [{"subject": np.arange(30, dtype=np.int32)}]
     with pytest.raises(InputError, match=r"sampling.x fetches 960 bytes of rows for each super-batch, over half"):
         fetched_rows.Fetching(owner.super_batches._rows.stores, learnt, "sampling.x")
+
+
+def test_rows_that_all_devices_keep_are_counted_on_each(monkeypatch):
+    execution = execution_of(pose(GRAPH, reusing()))
+    once = 2 * sum(each.rows.nbytes for each in execution.layout.resident.kept.values())
+    monkeypatch.setattr(reuse, "default_memory_limit_bytes", lambda: once + 1)
+    with pytest.raises(InputError, match=r"sampling\.hot_share = 0\.4 keeps .* of rows on 2 devices that share"):
+        _ = execution_of(pose(GRAPH, reusing())).layout
+    assert execution_of(pose(GRAPH, reusing("one"))).layout.resident.kept
 
 
 # What is saved
