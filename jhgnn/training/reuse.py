@@ -95,6 +95,6 @@ def check_copies(kept: Mapping[str, KeptRows], copies: int, share: float | str) 
     need = 2 * copies * sum(each.rows.nbytes for each in kept.values())
     if need > (limit := default_memory_limit_bytes()):
         raise InputError(
-            f"sampling.hot_share = {share} keeps {readable_bytes(need)} of rows on {copies} devices that share the host's"
-            f" memory, over half of what is available, {readable_bytes(limit)}; lower it, or distributed.devices"
+            f"sampling.hot_share = {share} keeps {readable_bytes(need)} of rows on {copies} devices that share the"
+            f" host's memory, over half of what is available, {readable_bytes(limit)}; lower it, or distributed.devices"
         )

@@ -60,7 +60,7 @@ class SampledPrograms(Programs):
         return super().place_cut(self._restored(tree))
 
     def _restored(self, tree: Any) -> Any:
-        """A state without rows of hot vertices, which are no argument of a step and kept from now on; or parameters."""
+        """A state without its rows of hot vertices, which are no argument of a step: they are kept here from now on."""
         if self.super_batches is None or not isinstance(tree, TrainState):
             return tree
         self.super_batches.restore(tree.hot)
