@@ -296,8 +296,8 @@ class SamplingConfig:
     prefetch_depth: int = _option(2, "batches prepared ahead at most", minimum=1)
     prefetch_memory_gib: float = _option(
         2.0,
-        "memory of the batches prepared ahead, at most; also of what rows of hot vertices are computed from at once, for"
-        " which all processes need the same",
+        "memory of the batches prepared ahead, at most; also of what rows of hot vertices are computed from at once,"
+        " for which all processes need the same",
         above=0,
     )
     max_steps: int = _option(0, "stop after this many batches; 0: only training.epochs and patience count", minimum=0)
