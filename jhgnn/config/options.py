@@ -299,7 +299,12 @@ class SamplingConfig:
         1, "batches prepared on the host at the same time; 0: each when it is needed", minimum=0, maximum=256
     )
     prefetch_depth: int = _option(2, "batches prepared ahead at most", minimum=1)
-    prefetch_memory_gib: float = _option(2.0, "memory of the batches prepared ahead, at most", above=0)
+    prefetch_memory_gib: float = _option(
+        2.0,
+        "memory of the batches prepared ahead, at most; also of what rows of hot vertices are computed from at once,"
+        " for which all processes need the same",
+        above=0,
+    )
     max_steps: int = _option(0, "stop after this many batches; 0: only training.epochs and patience count", minimum=0)
     evaluation: Literal["sampled", "layerwise"] = _option(
         "sampled", "sampled: with the fan-out of training; layerwise: over all neighbours, a layer at a time"
@@ -313,8 +318,8 @@ class SamplingConfig:
         " most often, which then draw none of these neighbours; for R-GCN. stale: the first layer's sums over hot"
         " vertices' neighbours are computed beside training, one super-batch ahead, and reused while they are less than"
         " two super-batches old; each is computed in the step once a super-batch, and that gradient counts for all of"
-        " its batches; for R-GCN, R-GAT and, a sum for each metapath, HAN of two layers. literal: the same without that gradient, as NeutronOrch's public code does,"
-        " for comparisons: its first layer learns from a BIASED gradient",
+        " its batches; for R-GCN, R-GAT and, a sum for each metapath, HAN of two layers. literal: the same without that"
+        " gradient, as NeutronOrch's public code does, for comparisons: its first layer learns from a BIASED gradient",
     )
     hot_share: float | str = _option(
         0.1,

@@ -22,9 +22,15 @@ MAY_DIFFER = frozenset(
 )
 """Settings of one machine: where its copy of the data lies, and how much of it the run may take."""
 
+_SHAPES_REUSE = "sampling.prefetch_memory_gib"
+"""By which rows that are reused are computed in pieces, whose shapes all processes exchange."""
+
 
 def started_with(config: Config, *, num_seeds: int, resume: bool) -> dict[str, str]:
-    """What a process was started with, but for `MAY_DIFFER`: versions, options beside the recipe, and the recipe."""
+    """What a process was started with, but for `MAY_DIFFER`: versions, options beside the recipe, and the recipe.
+
+    Where rows of hot vertices are reused, `sampling.prefetch_memory_gib` may not differ.
+    """
     found = {"jhgnn": f"{metadata.version('jhgnn')} (source {source_digest()})"}
     found |= {name: metadata.version(name) for name in _LIBRARIES}
     found |= {"--resume": "given" if resume else "absent", "--seeds": str(num_seeds)}
@@ -32,7 +38,7 @@ def started_with(config: Config, *, num_seeds: int, resume: bool) -> dict[str, s
         values = getattr(config, section.name)
         for field in dataclasses.fields(values):
             name = f"{section.name}.{field.name}"
-            if name not in MAY_DIFFER:
+            if name not in MAY_DIFFER or (name == _SHAPES_REUSE and config.sampling.hot in ("stale", "literal")):
                 found[name] = repr(getattr(values, field.name))
     found["distributed.parts"] = "given" if config.distributed.parts else "empty"
     return found

@@ -194,11 +194,6 @@ def _check_reuse(config: Config, model: type[Model], named: str) -> None:
         raise InputError(f"{named} draws its batches from different graphs, on the host; leave sampling.side out")
     if distributed.strategy == "raf":
         raise InputError(f"{named} does not go with distributed.strategy = 'raf'; leave one of them out")
-    for key in ("parts", "method"):
-        if getattr(distributed, key):
-            raise InputError(f"{named} keeps its rows whole on every device; leave distributed.{key} out")
-    if distributed.num_processes > 1 or distributed.coordinator:
-        raise InputError(f"{named} is for the devices of one process; leave distributed.coordinator out")
 
 
 def _check_strategy(config: Config, model: type[Model]) -> None:

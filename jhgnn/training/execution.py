@@ -345,6 +345,10 @@ class Programs(abc.ABC):
         """A state or parameters from the devices as this process keeps them, whole; all processes call it."""
         return as_host(tree)
 
+    def to_save(self, state: TrainState) -> TrainState:
+        """A state as checkpoints hold it, of one whose tables may be cut; all processes call it."""
+        return state
+
     def copied(self, params: Params) -> Params:
         """Parameters to keep, which no update takes over."""
         return jax.tree.map(lambda leaf: jnp.copy(leaf) if isinstance(leaf, jax.Array) else np.copy(leaf), params)

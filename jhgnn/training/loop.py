@@ -306,6 +306,8 @@ class _Run:
             state, best_params = self.programs.whole(state), self.programs.whole(best_params)
             if self.several:  # Orbax takes NumPy arrays as equal in all processes, which all call it
                 state, best_params = jax.tree.map(np.asarray, (state, best_params))
+        else:
+            state = self.programs.to_save(state)
         self.store.save(state, best_params, self.progress, parts=parts)
         self.saved = at
 

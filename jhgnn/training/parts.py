@@ -28,6 +28,7 @@ from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.capacities import MULTIPLE, SLACK, Buckets
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan
+from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.stores.device import map_mirrors
 from jhgnn.stores.touched import take
 from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
@@ -149,7 +150,7 @@ class Parts:
 
     def learnt_requests(
         self,
-        sampler: HostSampler,
+        sampler: HostSampler | TurnSampler,
         buckets: Buckets,
         seeds: Iterable[Sequence[Sequence[Mapping[str, np.ndarray]]]],
         seed: int,

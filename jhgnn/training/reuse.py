@@ -89,3 +89,17 @@ def abstract_results(kept: dict[str, KeptRows]) -> dict[str, dict[str, jax.Shape
         }
         for name, each in kept.items()
     }
+
+
+def check_copies(kept: Mapping[str, KeptRows], copies: int, share: float | str) -> None:
+    """Refuses kept rows of which so many copies, in two sets each, need more than half of the available memory.
+
+    Raises:
+        InputError: they do.
+    """
+    need = 2 * copies * sum(each.rows.nbytes for each in kept.values())
+    if need > (limit := default_memory_limit_bytes()):
+        raise InputError(
+            f"sampling.hot_share = {share} keeps {readable_bytes(need)} of rows on {copies} devices that share the"
+            f" host's memory, over half of what is available, {readable_bytes(limit)}; lower it, or distributed.devices"
+        )

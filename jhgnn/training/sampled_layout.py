@@ -17,7 +17,7 @@ from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.sampling.temporal import TemporalSampler, host_sampler
 from jhgnn.stores.device import DeviceRows
 from jhgnn.training.parts import Parts
-from jhgnn.training.reuse import empty_rows
+from jhgnn.training.reuse import check_copies, empty_rows
 from jhgnn.training.sampled_step import Resident
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def learn_layout(execution: "Sampled") -> Layout:
         edges = device_edges(sampling.sampled, sampling.plan)
     variants = tuple(Variant(bucket) for bucket in range(len(buckets.capacities)))
     if parts is not None:
-        assert isinstance(sampler, HostSampler)
+        assert not isinstance(sampler, TemporalSampler)
         features = parts.cut_features(features)
         variants = _cut_variants(execution, parts, sampler, buckets)
         if sampling.partitioned:
@@ -94,6 +94,8 @@ def learn_layout(execution: "Sampled") -> Layout:
         nodes=nodes,
         kept={} if sampling.reuse is None else empty_rows(sampling.reuse, sampling, config, execution.model),
     )
+    if execution.mesh.platform == "cpu":  # whose devices share the host's memory
+        check_copies(resident.kept, len(execution.mesh.local_devices), config.sampling.hot_share)
     return Layout(sampler, buckets, resident, variants)
 
 
@@ -115,7 +117,9 @@ def _presampled_shares(execution: "Sampled") -> Iterator[np.ndarray]:
         yield execution.shares.cut(batches.batch(order, step)).reshape(execution.num_parts, -1)
 
 
-def _cut_variants(execution: "Sampled", parts: Parts, sampler: HostSampler, buckets: Buckets) -> tuple[Variant, ...]:
+def _cut_variants(
+    execution: "Sampled", parts: Parts, sampler: HostSampler | TurnSampler, buckets: Buckets
+) -> tuple[Variant, ...]:
     """Learns how many rows devices ask each other for; the last variant of each bucket suffices for any batch."""
     seed, num_parts = execution.config.run.seed, execution.shares.num_parts
     seeds = (

@@ -48,16 +48,23 @@ class SampledPrograms(Programs):
             own = {name: more[name] if name in more else self.resident.edges[name] for name in edges}
             self._evaluation_resident = dataclasses.replace(self.resident, edges=own, kept={})
         self.overflows = 0
-        self.super_batches = SuperBatches(execution) if execution.sampling.reuse is not None else None
+        self.super_batches = SuperBatches(execution, self.resident) if execution.sampling.reuse is not None else None
 
     def place(self, tree: Any) -> Any:
-        parts = self.execution.parts
-        if self.super_batches is not None and isinstance(tree, TrainState):  # whose rows are no argument of a step
-            self.super_batches.restore(tree.hot)
-            tree = tree._replace(hot=())
+        parts, tree = self.execution.parts, self._restored(tree)
         if parts is None:
             return self.mesh.place(tree, REPLICATED)
         return self.mesh.place(parts.cut(tree), parts.specs(tree))
+
+    def place_cut(self, tree: Any) -> Any:
+        return super().place_cut(self._restored(tree))
+
+    def _restored(self, tree: Any) -> Any:
+        """A state without its rows of hot vertices, which are no argument of a step: they are kept here from now on."""
+        if self.super_batches is None or not isinstance(tree, TrainState):
+            return tree
+        self.super_batches.restore(tree.hot)
+        return tree._replace(hot=())
 
     def initial_state(self, seed: int) -> TrainState:
         parts, execution = self.execution.parts, self.execution
@@ -68,9 +75,10 @@ class SampledPrograms(Programs):
     def whole(self, tree: Any) -> Any:
         parts = self.execution.parts
         found = super().whole(tree) if parts is None else parts.whole(tree)
-        if self.super_batches is not None and isinstance(tree, TrainState):
-            found = found._replace(hot=self.super_batches.saved)
-        return found
+        return self.to_save(found) if isinstance(tree, TrainState) else found
+
+    def to_save(self, state: TrainState) -> TrainState:
+        return state if self.super_batches is None else state._replace(hot=self.super_batches.saved)
 
     def shown(self, params: Params) -> Params:
         return params if self.execution.parts is None else self.whole(params)
@@ -140,13 +148,13 @@ class SampledPrograms(Programs):
 
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
         """See `Programs`: this process's shares are run one by one, without what devices exchange within a layer."""
-        if self.execution.parts is not None:  # a share alone has not the rows of other devices
-            return f"{where}; {HINT}"
-        if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
-            return f"{where}; {HINT}"
         execution, (shard, _) = self.execution, batch.arguments
         if self.super_batches is not None and (late := self.super_batches.too_old(state, shard)):
             return f"{where}; {late}"
+        if execution.parts is not None:  # a share alone has not the rows of other devices
+            return f"{where}; {HINT}"
+        if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
+            return f"{where}; {HINT}"
         state, resident = as_host((state, self.resident))
         program = execution.update_program(batch.bucket, num_devices=1)
         reader, tables = program.reader, DeviceRows(tables_of(state.params))
@@ -194,4 +202,5 @@ class SampledPrograms(Programs):
             "overflows": self.overflows,
             "devices": self.mesh.size,
             "processes": jax.process_count(),
+            **({} if self.super_batches is None else self.super_batches.figures()),
         }

@@ -147,7 +147,13 @@ class SampledReader:
                     if sampling.offsets:  # a slot of another type has rows of zeros
                         rows = jax.tree.map(lambda leaf, met=(ids >= 0)[:, None]: jnp.where(met, leaf, 0), rows)
                     features[node_type] = rows
-        number = batch.draw[1] if resident.kept and batch.draw is not None else None
+        return self._with_features(features, blocks, resident, batch.draw)
+
+    def _with_features(
+        self, features: dict[str, Any], blocks: SampledBlocks, resident: Resident, draw: Array | None
+    ) -> SampledInputs:
+        """Inputs of blocks whose features are read; `draw` is the batch's, uint32 `[2]`."""
+        sampling, number = self.sampling, draw[1] if resident.kept and draw is not None else None
         return SampledInputs(
             features, blocks, sampling.endpoints, sampling.offsets, sampling.stacks, resident.kept, number
         )
@@ -253,7 +259,7 @@ class CutReader(SampledReader):
             fetched = store.fetch(ids)
         blocks = dataclasses.replace(blocks, overflowed=blocks.overflowed | fetched.overflowed)
         features = {name: fetched.rows[name] for name in resident.features.node_types if name in blocks.nodes}
-        inputs = SampledInputs(features, blocks, self.sampling.endpoints, self.sampling.offsets, self.sampling.stacks)
+        inputs = self._with_features(features, blocks, resident, batch.draw)
         learnt = tables_of(params)
         return Read(
             inputs,
@@ -284,7 +290,7 @@ class CutReader(SampledReader):
         with stage("LOAD"):
             fetched = store.fetch(distinct)
         blocks = dataclasses.replace(blocks, overflowed=blocks.overflowed | fetched.overflowed)
-        learnt = tables_of(params)
+        learnt, draw = tables_of(params), None if batch.draw is None else batch.draw.reshape(-1, 2)[0]
         rows = {name: fetched.rows[name] for name in learnt}
 
         def read_of(rows: Mapping[str, jax.Array], part: Any) -> tuple[SampledInputs, dict[str, jax.Array], Shard]:
@@ -294,9 +300,7 @@ class CutReader(SampledReader):
                 for name, at in own_positions.items()
                 if name in resident.features.node_types
             }
-            inputs = SampledInputs(
-                features, own_blocks, self.sampling.endpoints, self.sampling.offsets, self.sampling.stacks
-            )
+            inputs = self._with_features(features, own_blocks, resident, draw)
             tables = {
                 name: take(table, own_positions[name]) if name in own_positions else table
                 for name, table in rows.items()

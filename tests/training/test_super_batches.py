@@ -337,9 +337,12 @@ REFUSED = {
         "each of which leaves out its own links",
     ),
     "device": ({"sampling": {"batch_size": 8, "side": "device"}}, "leave sampling.side out"),
-    "parts": (
-        {"sampling": {"batch_size": 8}, "distributed": {"method": "random", "strategy": "owner"}},
-        "leave distributed.method out",
+    "edges in parts": (
+        {
+            "sampling": {"batch_size": 8},
+            "distributed": {"method": "random", "strategy": "owner", "topology": "partitioned"},
+        },
+        "does not go with sampling.hot",
     ),
     "relations first": ({"sampling": {"batch_size": 8}, "distributed": {"strategy": "raf"}}, "strategy = 'raf'"),
     "cache": ({"sampling": {"batch_size": 8, "cache": 1000}}, "beside sampling.hot"),
