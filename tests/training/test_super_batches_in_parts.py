@@ -47,7 +47,10 @@ def reusing(
     """A recipe on parts; `data` on one device where no other is said."""
     own = {"hot": hot, "hot_share": 0.4, "super_batch": EVERY, "prefetch_threads": threads, "batch_size": 16}
     own["evaluation"] = "sampled" if distributed.get("read") == "parts" else "layerwise"
-    config = recipe(name, sampling=own, training={"optimizer": "sgd", "weight_decay": 0.0, "learning_rate": 0.05})
+    model = {"layers": 2} if name == "han" else {}  # of one layer by default
+    own |= {"fan_out": "3,2"} if name == "han" else {}
+    training = {"optimizer": "sgd", "weight_decay": 0.0, "learning_rate": 0.05}
+    config = recipe(name, sampling=own, training=training, **model)
     cut = {} if strategy == "one" else {"method": "random", "devices": 2, "strategy": strategy}
     cut = cut | distributed if cut else {"devices": 1}
     return dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, **cut))
@@ -120,7 +123,13 @@ def test_rows_are_as_old_as_the_schedule_says(owner):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "name", "hot"),
-    [("data", "rgcn", "stale"), ("leapgnn", "rgcn", "stale"), ("owner", "rgat", "stale"), ("owner", "rgcn", "literal")],
+    [
+        ("data", "rgcn", "stale"),
+        ("leapgnn", "rgcn", "stale"),
+        ("owner", "rgat", "stale"),
+        ("owner", "han", "stale"),
+        ("owner", "rgcn", "literal"),
+    ],
 )
 def test_strategies_and_models_train_as_one_device(strategy, name, hot):
     expected = programs_of(reusing("one", name=name, hot=hot))
