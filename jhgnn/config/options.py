@@ -308,8 +308,8 @@ class SamplingConfig:
         " most often, which then draw none of these neighbours; for R-GCN. stale: the first layer's sums over hot"
         " vertices' neighbours are computed beside training, one super-batch ahead, and reused while they are less than"
         " two super-batches old; each is computed in the step once a super-batch, and that gradient counts for all of"
-        " its batches; for R-GCN, R-GAT and, a sum for each metapath, HAN of two layers. literal: the same without that gradient, as NeutronOrch's public code does,"
-        " for comparisons: its first layer learns from a BIASED gradient",
+        " its batches; for R-GCN, R-GAT and, a sum for each metapath, HAN of two layers. literal: the same without that"
+        " gradient, as NeutronOrch's public code does, for comparisons: its first layer learns from a BIASED gradient",
     )
     hot_share: float | str = _option(
         0.1,
