@@ -30,7 +30,7 @@ from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import SamplingPlan
 from jhgnn.stores.device import map_mirrors
 from jhgnn.stores.touched import take
-from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
+from jhgnn.training.mesh import REPLICATED, DeviceMesh, Specs, local
 
 
 def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh, *, spare_rows: int = 0) -> "Parts | None":
@@ -76,15 +76,28 @@ class Parts:
 
     Attributes:
         placement: the home of every node.
-        mesh: whose places keep a part each.
+        mesh: whose devices keep a part each; a place is the number of a device.
     """
 
     placement: Placement
     mesh: DeviceMesh
 
+    @property
+    def own_places(self) -> range:
+        """Those of this process."""
+        return self.mesh.local_numbers
+
+    def by_type(self, tree: Any) -> Any:
+        """A tree that is cut, with a leaf for each node type's table, whose rows are found by `placement`."""
+        return tree
+
+    def from_types(self, tree: Any) -> Any:
+        """What is cut, from a tree with rows of this process's places for each node type, zeros where others stand."""
+        return tree
+
     def cut(self, tree: Any) -> Any:
         """Parameters or a state with the rows that this process's places keep, in the place of whole tables."""
-        own = self.mesh.local_shards
+        own = self.own_places
         return self._mapped(lambda name, table: self.placement.cut(name, np.asarray(local(table)), own), tree)
 
     def initial(self, make: Callable[[jax.Array], Any], seed: int) -> Any:
@@ -92,7 +105,7 @@ class Parts:
 
         Initial weights are hashes of their places in a table, so XLA computes those of the chosen rows alone.
         """
-        own = self.mesh.local_shards
+        own = self.own_places
         ids = {name: self.placement.ids(name, own) for name in self.placement.homes}
 
         def made(ids: Mapping[str, jax.Array], seed: jax.Array) -> Any:
@@ -106,12 +119,12 @@ class Parts:
 
     def abstract(self, tree: Any) -> Any:
         """Shapes and dtypes of `cut`, from those of a whole tree."""
-        own = self.mesh.local_shards
+        own = self.own_places
         return self._mapped(lambda name, table: self.placement.abstract(name, table, own), tree)
 
     def specs(self, tree: Any) -> Specs:
         """How each leaf of a tree is cut over the mesh."""
-        return self._mapped(lambda *_: SHARDED, jax.tree.map(lambda _: REPLICATED, tree))
+        return self._mapped(lambda *_: self.mesh.by_device, jax.tree.map(lambda _: REPLICATED, tree))
 
     def whole(self, tree: Any) -> Any:
         """A tree on the devices with whole tables on this host, NumPy; all processes call it, each gets all of it."""
@@ -130,7 +143,7 @@ class Parts:
 
     def cut_features(self, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Features of all nodes, or of a folder of parts, as this process's places keep them."""
-        own = self.mesh.local_shards
+        own = self.own_places
         return {
             name: table.cut(self.placement.rows[name], own)
             if isinstance(table, PartRows)
@@ -142,7 +155,7 @@ class Parts:
         """The in-edges that a plan draws from as this process's places keep them, by relation, and the node of each row
         of the types that have any, int32 `[places, rows]`.
         """
-        own = self.mesh.local_shards
+        own = self.own_places
         relations = list(dict.fromkeys(relation for draw in plan.draws for relation in draw.steps))
         edges = {str(each): self.placement.cut_edges(each.target, graph.edges[each], own) for each in relations}
         return edges, {each.target: self.placement.ids(each.target, own) for each in relations}

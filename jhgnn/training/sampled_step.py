@@ -27,6 +27,7 @@ from jhgnn.sampling.device import DrawHop, sample_on_device
 from jhgnn.sampling.entries import EdgeFacts, annotated_on_device
 from jhgnn.sampling.plan import Capacities
 from jhgnn.stores.device import DeviceRows
+from jhgnn.stores.exchange import AllToAll
 from jhgnn.stores.sharded import ShardedRows
 from jhgnn.stores.sharded_edges import ShardedEdges
 from jhgnn.stores.touched import take
@@ -244,7 +245,7 @@ class CutReader(SampledReader):
     def store(self, params: Params, resident: Resident) -> ShardedRows:
         """All rows of this device."""
         tables = {**resident.features.tables, **tables_of(params)}
-        return ShardedRows(tables, resident.homes, self.requests, self.num_places, DATA)
+        return ShardedRows(tables, resident.homes, AllToAll(self.requests, self.num_places, DATA))
 
     def read(self, params: Params, resident: Resident, batch: Shard) -> Read:
         blocks, store = self.blocks(resident, batch), self.store(params, resident)

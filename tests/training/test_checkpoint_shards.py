@@ -117,7 +117,7 @@ def test_no_more_rows_are_in_memory_than_are_kept_and_a_block(tmp_path, monkeypa
 class OnePlace:
     """The mesh of a process that keeps the first of two places."""
 
-    local_shards = range(1)
+    local_numbers = range(1)
 
 
 @pytest.mark.parametrize(
