@@ -2,9 +2,9 @@
 all types and hops, and gives the gradients of learnable ones back to where the rows are.
 
 A step takes one exchange of requests, one of rows, and one of gradients, whatever the number of types: see
-`jhgnn.stores.exchange` for the collectives that each is. A place reads its own rows without them. Requests of one place
-to another are padded to capacities; where they do not suffice, the fetch says so, its rows are invalid, and the batch is
-to be run again with larger ones.
+`jhgnn.stores.exchange` for the collectives that each is. A place reads its own rows without them. Requests of one
+place to another are padded to capacities; where they do not suffice, the fetch says so, its rows are invalid, and the
+batch is to be run again with larger ones.
 
 Source: pre-gathering of HopGNN (as LeapGNN, arXiv 2409.00657), for several types and with the way back.
 """

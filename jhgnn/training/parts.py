@@ -130,7 +130,9 @@ class Parts:
         """A tree on the devices with whole tables on this host, NumPy; all processes call it, each gets all of it."""
 
         def hosted(mirror: Any) -> Any:
-            tables = {name: self.gathered(name, table) for name, table in sorted(tables_of(mirror).items())}
+            every = {name: _all_rows(table) for name, table in sorted(tables_of(mirror).items())}
+            by_type: Any = tables_of(self.by_type(with_tables(mirror, every)))
+            tables = {name: self.placement.whole(name, rows) for name, rows in by_type.items()}
             rest = jax.tree.map(lambda leaf: np.asarray(local(leaf)), with_tables(mirror, {}))
             return with_tables(rest, tables)
 
@@ -138,8 +140,7 @@ class Parts:
 
     def gathered(self, node_type: str, table: jax.Array) -> np.ndarray:
         """The rows of a type from all devices, in the order of ids, on this host; all processes call it."""
-        rows = multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table
-        return self.placement.whole(node_type, np.asarray(rows))
+        return self.placement.whole(node_type, _all_rows(table))
 
     def cut_features(self, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Features of all nodes, or of a folder of parts, as this process's places keep them."""
@@ -210,9 +211,19 @@ class Parts:
 
     def _mapped(self, function: Callable[[str, Any], Any], tree: Any) -> Any:
         def mirror(own: Any) -> Any:
-            return with_tables(own, {name: function(name, table) for name, table in tables_of(own).items()})
+            tables = {name: function(name, table) for name, table in tables_of(own).items()}
+            return with_tables(own, self._stored(tables) if tables else {})
 
         return map_mirrors(mirror, tree)
+
+    def _stored(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What stands in a state for what is kept of the tables."""
+        return tables
+
+
+def _all_rows(table: jax.Array) -> np.ndarray:
+    """The rows of all devices, `[places, rows, ...]`, on this host; all processes call it."""
+    return np.asarray(multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table)
 
 
 def _rounded(counts: Mapping[str, int]) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Training with relations first: the mesh axis `rel` divides the relations into the targets, `data` the targets.
 
-Weights and learnable tables stay on every device, and every device updates them alike, so checkpoints and evaluation
-are those of other mini-batch training. Evaluation runs the model whole on every device.
+Weights stay on every device, and every device updates them alike. A learnable row, with its moments, lives on one
+device alone, which updates it: one of the shard that reads most rows of its type (`jhgnn.distributed.meta.owners`).
+Checkpoints are in shards, as on parts. Evaluation runs the model whole on every device, with learnable rows fetched.
 """
 
 import dataclasses
@@ -11,26 +12,35 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jhgnn.errors import InputError
-from jhgnn.graph.sampled import SampledBlocks
+from jhgnn.graph.sampled import FrozenCounts, SampledBlocks
 from jhgnn.nn.branches import by_branches, last_layer_has_residual
+from jhgnn.nn.embeddings import tables_of
 from jhgnn.sampling.block_arrays import block_arrays
-from jhgnn.sampling.capacities import presampled
+from jhgnn.sampling.capacities import Buckets, presampled
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.plan import Capacities
+from jhgnn.stores.exchange import PairCounts, Pairwise
+from jhgnn.training.diagnosis import HINT
 from jhgnn.training.execution import Batch, Feed, num_bytes
-from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, DeviceMesh, local
+from jhgnn.training.joined_tables import JOINED, JoinedTables
+from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, DeviceMesh, Specs, local
+from jhgnn.training.owned_reader import OwnedReader, OwnedRows
 from jhgnn.training.problem import Problem
 from jhgnn.training.programs import Compiled
 from jhgnn.training.raf_feed import SPECS, RelFeed, RelSource
+from jhgnn.training.raf_rows import Reads, most_requests
 from jhgnn.training.raf_shards import RelShard, relation_shards
 from jhgnn.training.raf_step import BranchReader, RelBatch, RelUpdateProgram, abstract_packing
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_feed import SampledFeed
-from jhgnn.training.sampled_layout import presampled_seeds
+from jhgnn.training.sampled_layout import Layout, Variant, learn_layout, presampled_seeds, presampled_shares
 from jhgnn.training.sampled_programs import SampledPrograms
+from jhgnn.training.sampled_shapes import device_bytes
+from jhgnn.training.sampled_step import SampledReader
 from jhgnn.training.state import Params, TrainState
 from jhgnn.training.update import UpdateReport
 
@@ -40,16 +50,18 @@ class RelationsFirst(Sampled):
 
     Attributes:
         shards: what each place on `rel` draws and computes.
+        parts: where learnable rows live; None where all types have features.
     """
 
     shards: tuple[RelShard, ...]
+    parts: JoinedTables | None
 
     def __init__(self, problem: Problem) -> None:
         """Deals out the branches, or reads the recipe's plan.
 
         Raises:
             InputError: as `Sampled` and `relation_shards`; a device count that the shards do not divide; a model whose
-                fusion cannot be met in.
+                fusion cannot be met in; an optimizer that scales learnable rows by norms of whole tables.
         """
         sampling = dataclasses.replace(problem.config.sampling, side="host")  # each shard's own sampler is on the host
         super().__init__(dataclasses.replace(problem, config=dataclasses.replace(problem.config, sampling=sampling)))
@@ -61,6 +73,49 @@ class RelationsFirst(Sampled):
                 f"distributed.strategy = 'raf': the fusion of model.name = {self.config.model.name!r} is neither a sum"
                 " over relations nor attention over metapaths"
             )
+        self.parts = self._owned()
+
+    def _owned(self) -> JoinedTables | None:
+        """Draws the first batches, and gives each learnable row to a device of the shard that reads most such rows."""
+        num_nodes = {name: table.shape[0] for name, table in tables_of(self.abstract_params).items()}
+        if not num_nodes:
+            return None
+        if self.config.training.optimizer == "lamb":
+            raise InputError(
+                "training.optimizer = 'lamb' scales updates by norms of whole tables, and distributed.strategy = 'raf'"
+                " has some rows of them on each device; use 'adamw'"
+            )
+        placement = self._branch_reads.placement(num_nodes, self.mesh.size, len(self.shards))
+        return JoinedTables(placement, self.mesh)
+
+    @functools.cached_property
+    def _branch_samplers(self) -> tuple[HostSampler, ...]:
+        """Of each shard, over its own plan."""
+        threads = self.config.sampling.threads
+        return tuple(HostSampler(self.sampling.sampled, shard.plan, threads) for shard in self.shards)
+
+    @functools.cached_property
+    def _branch_buckets(self) -> tuple[Buckets, ...]:
+        """Capacities of each shard, learnt by sampling its branches."""
+        seed = self.config.run.seed
+        return tuple(
+            presampled(sampler, seed, presampled_seeds(self), quantiles=(1.0,)) for sampler in self._branch_samplers
+        )
+
+    @functools.cached_property
+    def _branch_reads(self) -> Reads:
+        """Learnable rows that each device reads of its branches in the first batches."""
+        types = tuple(tables_of(self.abstract_params))
+        samplers = [
+            (sampler, buckets, tuple(name for name in types if name in shard.own.reads))
+            for sampler, buckets, shard in zip(self._branch_samplers, self._branch_buckets, self.shards, strict=True)
+        ]
+        return Reads.drawn(samplers, self._first_seeds(), self.config.run.seed)
+
+    def _first_seeds(self) -> Iterator[list[Mapping[str, np.ndarray]]]:
+        """The first batches' seeds, of each place on `data`."""
+        for step, shares in enumerate(presampled_shares(self)):
+            yield [self.seeds_of(own, self.config.run.seed, step) for own in shares]
 
     def _check_division(self) -> None:
         if len(self.mesh.mesh.axis_names) == 2:  # not yet while the base class is set up
@@ -71,7 +126,23 @@ class RelationsFirst(Sampled):
             f"relations of shard {number}: {', '.join(shard.own.names)}{' and the own row' * shard.own.own_row}"
             for number, shard in enumerate(self.shards)
         ]
-        return [*super().describe(), f"mesh: {self.mesh.size} data x {len(self.shards)} rel", *of_shards]
+        lines = [*super().describe(), f"mesh: {self.mesh.size} data x {len(self.shards)} rel", *of_shards]
+        if self.parts is not None:
+            owners = [f"{name} by {self._owner(name)}" for name in self.parts.placement.homes]
+            lines.append(f"learnable rows: {', '.join(owners)}; at most {self._rows_kept:,} on a device")
+        return lines
+
+    def _owner(self, node_type: str) -> str:
+        """Which shard owns the rows of a type, for a person."""
+        assert self.parts is not None
+        placement = self.parts.placement
+        found = set((placement.homes[node_type] // placement.rows[node_type] % len(self.shards)).tolist())
+        return f"shard {found.pop()}" if len(found) == 1 else "all shards"
+
+    @property
+    def _rows_kept(self) -> int:
+        """Learnable rows for which a device has room."""
+        return 0 if self.parts is None else max(self.parts.placement.rows.values())
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {
@@ -79,17 +150,62 @@ class RelationsFirst(Sampled):
             "relation_shards": [list(shard.own.names) for shard in self.shards],
         }
 
+    @property
+    def resident_specs(self) -> Specs:
+        """Of what stays on the devices nothing is cut."""
+        return REPLICATED
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """What evaluation is compiled for, of the whole model on each device."""
+        layout, parts = learn_layout(self, None), self.parts
+        if parts is None:
+            return layout
+        types, count = tuple(parts.placement.homes), len(self.shards)
+        assert isinstance(layout.sampler, HostSampler)
+        reads = Reads.drawn(
+            [(layout.sampler, layout.buckets, types)] * count, self._first_seeds(), self.config.run.seed
+        )
+        variants: list[Variant] = []
+        for bucket, capacities in enumerate(layout.buckets.capacities):
+            slots = {name: capacities[-1].get(name) for name in types}
+            most = most_requests(parts.placement, [slots] * parts.placement.num_places)
+            learnt = [Variant(bucket, reads.requests(parts.placement, most))] if bucket == 0 else []
+            variants += [*learnt, Variant(bucket, most)]
+        resident = dataclasses.replace(layout.resident, homes={JOINED: parts.homes})
+        return dataclasses.replace(layout, resident=resident, variants=tuple(dict.fromkeys(variants)))
+
+    def reader(self, bucket: int) -> SampledReader:
+        """What reads a batch of the whole model; see `Sampled`."""
+        if self.parts is None:
+            return super().reader(bucket)
+        variant = self.layout.variants[bucket]
+        return self._owned_reader(self.layout.buckets.capacities[variant.bucket], variant.requests)
+
+    def _owned_reader(self, capacities: Capacities, requests: FrozenCounts | PairCounts) -> OwnedReader:
+        assert self.parts is not None
+        assert not isinstance(requests, FrozenCounts)
+        rows = OwnedRows(self.parts.starts, Pairwise(requests, self.mesh.axes))
+        return OwnedReader(self.task, self.sampling, capacities, rows)
+
     @functools.cached_property
     def rel_source(self) -> RelSource:
-        """Learns each shard's capacities by sampling its branches."""
-        config, seed = self.config, self.config.run.seed
-        samplers = tuple(
-            HostSampler(self.sampling.sampled, shard.plan, config.sampling.threads) for shard in self.shards
-        )
-        learnt = [
-            presampled(sampler, seed, presampled_seeds(self), quantiles=(1.0,)).capacities for sampler in samplers
-        ]
+        """What the batches of all shards are made from; the last bucket holds any batch."""
+        config, samplers = self.config, self._branch_samplers
+        learnt = [buckets.capacities for buckets in self._branch_buckets]
         count = max(map(len, learnt))
+        requests: tuple[PairCounts, ...] = ()
+        if self.parts is not None:
+            placement, last = self.parts.placement, [own[-1][-1] for own in learnt]
+            slots = [
+                {name: last[shard].get(name) for name in placement.homes if name in self.shards[shard].own.reads}
+                for _ in range(self.mesh.size)
+                for shard in range(len(self.shards))
+            ]
+            most = most_requests(placement, slots)
+            first = self._branch_reads.requests(placement, most)
+            count = max(count, 2 if first != most else 1)
+            requests = (first, *[most] * (count - 1))
         capacities = tuple(tuple(own[min(bucket, len(own) - 1)] for own in learnt) for bucket in range(count))
         readers = tuple(
             tuple(self._reader(shard, own) for shard, own in zip(self.shards, of_bucket, strict=True))
@@ -104,6 +220,7 @@ class RelationsFirst(Sampled):
             self.sampling.compressed,
             self.seeds_of,
             self._features_of,
+            requests,
         )
 
     def _features_of(self, blocks: SampledBlocks, reads: Sequence[str], rows: Any = None) -> dict[str, Any]:
@@ -122,7 +239,7 @@ class RelationsFirst(Sampled):
         packing, structure = abstract_packing(blocks, features)
         drawn = {draw.name for draw in shard.plan.draws if any(draw.widths)}
         endpoints = tuple(each for each in self.sampling.endpoints if each[0] in drawn)
-        return BranchReader(shard.own, packing, structure, endpoints)
+        return BranchReader(shard.own, packing, structure, endpoints, tuple(tables_of(self.abstract_params)))
 
     @property
     def num_buckets(self) -> int:
@@ -130,15 +247,19 @@ class RelationsFirst(Sampled):
 
     def rel_update_program(self, bucket: int = 0) -> RelUpdateProgram:
         """What is traced for a bucket."""
+        source = self.rel_source
+        reader = self.reader(0)
+        if self.parts is not None:
+            reader = self._owned_reader(reader.capacities, source.requests[bucket])
         return RelUpdateProgram(
             self.structure,
             self.task,
-            self.reader(0),
+            reader,
             self.config.training,
             self.steps_per_epoch,
             num_devices=self.mesh.size * len(self.shards),
             axes=(DATA, REL),
-            readers=self.rel_source.readers[bucket],
+            readers=source.readers[bucket],
             metapaths=self.spec.metapaths if self.model.fuses_over_targets else (),
             has_residual=last_layer_has_residual(self.structure, self.abstract_params),
             places=self.mesh.size,
@@ -157,9 +278,11 @@ class RelationsFirst(Sampled):
 
     def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:
         votes = jax.ShapeDtypeStruct((len(self.mesh.local_shards), 2), jnp.float32)
-        arguments = (self.abstract_state, self._abstract_resident, self.abstract_rel_batch(bucket), votes)
-        specs = (self.state_specs, REPLICATED, SPECS, SHARDED)
-        return self.mesh.lower(self.rel_update_program(bucket), arguments, specs, donate=(0,))
+        state, batch = self.placed(self.abstract_state), self.abstract_rel_batch(bucket)
+        arguments = (state, self._abstract_resident, batch, votes)
+        specs = (self.state_specs, self.resident_specs, SPECS, SHARDED)
+        results = (self.state_specs, REPLICATED)
+        return self.mesh.lower(self.rel_update_program(bucket), arguments, specs, donate=(0,), results=results)
 
     def profile_facts(self) -> dict[str, Any]:
         found = super().profile_facts()
@@ -167,20 +290,23 @@ class RelationsFirst(Sampled):
         return {"sampling": found["sampling"] | {"slots": max(slots), "relation_shards": len(self.shards)}}
 
     def resident_bytes(self) -> int:
-        held = (self.layout.resident, self.abstract_state, self.abstract_params)
-        return num_bytes(held) + (1 + self.batches_ahead) * num_bytes(self.abstract_rel_batch())
+        held = num_bytes(self.layout.resident)
+        held += device_bytes(self, self.placed(self.abstract_state), self.state_specs)
+        held += device_bytes(self, self.placed(self.abstract_params), self.params_specs)
+        return held + (1 + self.batches_ahead) * num_bytes(self.abstract_rel_batch())
 
     def with_training(self, **changes: Any) -> "RelationsFirst":
         other = super().with_training(**changes)
         assert isinstance(other, RelationsFirst)
-        if "rel_source" in self.__dict__:
-            other.__dict__["rel_source"] = self.rel_source
+        for name in ("rel_source", "_branch_samplers", "_branch_buckets", "_branch_reads"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
         return other
 
     def compile(self) -> "RelPrograms":
         check_supported(self.config.training.remat)
-        evaluations = 0 if self.layerwise else len(self.layout.buckets.capacities)
-        return RelPrograms(self, *self.compile_all(evaluations))
+        evaluations = 0 if self.layerwise else len(self.layout.variants)
+        return RelPrograms(self, *self.compile_all(evaluations, initial=self.parts is None))
 
 
 class RelPrograms(SampledPrograms):
@@ -213,8 +339,10 @@ class RelPrograms(SampledPrograms):
         return super().inference_arguments(params, self._undivided(batch))
 
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
-        """On the same batch with all relations in one place, which computes the same."""
-        return super().explain(state, self._undivided(batch), where)
+        """On the same batch with all relations and learnable rows in one place, which computes the same."""
+        if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
+            return f"{where}; {HINT}"
+        return self.explain_shares(self.whole(state), self._undivided(batch), where)
 
     def _undivided(self, batch: Batch) -> Batch:
         """The batch as training over `data` alone has it."""

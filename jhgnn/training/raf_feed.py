@@ -15,6 +15,7 @@ from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import Loader
 from jhgnn.sampling.plan import Capacities, SamplingPlan
+from jhgnn.stores.exchange import PairCounts
 from jhgnn.training.execution import Batch
 from jhgnn.training.loaded_feed import LoadedFeed, prefetch_of
 from jhgnn.training.mesh import BY_DEVICE, SHARDED, DeviceMesh
@@ -40,6 +41,7 @@ class RelSource:
         compressed: draws whose tables come with their compressed edges.
         seeds_of: (examples, seed, step) -> their seeds by type.
         features_of: (blocks, types read) -> rows of the input frontier, on the host.
+        requests: of each bucket, learnable rows that each device may ask each one for; none where nothing is learnt.
     """
 
     mesh: DeviceMesh
@@ -50,6 +52,7 @@ class RelSource:
     compressed: Collection[str]
     seeds_of: Callable[[np.ndarray, int, int], Seeds]
     features_of: Callable[[SampledBlocks, Sequence[str]], dict[str, Any]]
+    requests: tuple[PairCounts, ...] = ()
 
     def sizes(self, bucket: int) -> Sizes:
         """Elements of a device's buffers."""

@@ -144,6 +144,10 @@ class SampledPrograms(Programs):
             return f"{where}; {HINT}"
         if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
             return f"{where}; {HINT}"
+        return self.explain_shares(state, batch, where)
+
+    def explain_shares(self, state: TrainState, batch: Batch, where: str) -> str:
+        """The same of shares that read whole tables."""
         execution, (shard, _) = self.execution, batch.arguments
         if self.super_batches is not None and (late := self.super_batches.too_old(state, shard)):
             return f"{where}; {late}"

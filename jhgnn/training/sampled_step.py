@@ -314,7 +314,11 @@ class CutReader(SampledReader):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EvaluationProgram:
-    """Counts of one batch, without dropout, for tasks whose figures add up over examples."""
+    """Counts of one batch, without dropout, for tasks whose figures add up over examples.
+
+    Attributes:
+        axes: of the mesh; devices on others than `data` compute the same, though one may have less room than another.
+    """
 
     structure: nnx.GraphDef
     task: Any
@@ -322,6 +326,7 @@ class EvaluationProgram:
     remat: str
     micro_batches: int
     common_layers: int
+    axes: tuple[str, ...] = (DATA,)
 
     def __call__(self, params: Params, resident: Resident, batch: Shard) -> Any:
         """Counts of the whole batch, and on how many devices a sample overflowed."""
@@ -331,7 +336,14 @@ class EvaluationProgram:
             found = self._counts_of_parts(params, resident, batch)
         # One vector here as well: over several processes, collectives of one program may meet in different orders.
         vector, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found))
-        return unravel(jax.lax.psum(vector, DATA))
+        others = tuple(axis for axis in self.axes if axis != DATA)
+        if not others:
+            return unravel(jax.lax.psum(vector, DATA))
+        counts, overflowed = unravel(vector)
+        first = jax.lax.axis_index(others) == 0
+        counts = jax.tree.map(lambda leaf: jnp.where(first, leaf, 0), counts)
+        vector, unravel = ravel_pytree((counts, overflowed))
+        return unravel(jax.lax.psum(vector, self.axes))
 
     def _counts_of_parts(self, params: Params, resident: Resident, batch: Shard) -> Any:
         parts, batch_of = self.reader.parts(batch, self.micro_batches)

@@ -16,7 +16,8 @@ from jhgnn.data import load
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.epoch import Cursor
-from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, DeviceMesh, local
+from jhgnn.training.joined_tables import JOINED
+from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from jhgnn.training.raf import RelationsFirst
@@ -113,7 +114,7 @@ def single_gradients(execution: Sampled, state, step: int):
 
     def sums(state, resident, shard):
         own, rows = program.part_sums(state, resident, shard)
-        return own, whole_tables(rows, state.params, (DATA,))
+        return own, whole_tables(rows, state, DATA)
 
     mesh = execution.mesh
     arguments = (state, execution.layout.resident, jax.tree.map(np.asarray, batch.arguments[0]))
@@ -129,22 +130,27 @@ def rel_gradients(execution: RelationsFirst, state, step: int):
 
     def sums(state, resident, own):
         found, rows = program._sums(state, resident, own)
-        return jax.lax.psum(found, (DATA, REL)), whole_tables(rows, state.params, (DATA, REL))
+        return jax.lax.psum(found, (DATA, REL)), {name: own_table(each, state, name) for name, each in rows.items()}
 
-    mesh: DeviceMesh = execution.mesh
-    arguments = (state, execution.layout.resident, jax.tree.map(np.asarray, batch.arguments[0]))
-    specs = (REPLICATED, REPLICATED, SPECS)
-    compiled = mesh.compile(sums, arguments, specs)
-    return host(compiled(*(mesh.place(each, spec) for each, spec in zip(arguments, specs, strict=True))))
+    mesh, parts = execution.mesh, execution.parts
+    assert parts is not None
+    arguments = (parts.cut(state), execution.layout.resident, jax.tree.map(np.asarray, batch.arguments[0]))
+    specs = (parts.specs(state), REPLICATED, SPECS)
+    compiled = mesh.compile(sums, arguments, specs, results=(REPLICATED, mesh.by_device))
+    found, cut = compiled(*(mesh.place(each, spec) for each, spec in zip(arguments, specs, strict=True)))
+    tables = {name: parts.gathered(name, cut[JOINED]) for name in parts.placement.homes}
+    return host(found), tables
 
 
-def whole_tables(rows, params, axes):
-    found = {}
-    for name, own in rows.items():
-        table = jnp.zeros_like(tables_of(params)[name])
-        where = jnp.where(own.ids >= 0, own.ids, table.shape[0])
-        found[name] = jax.lax.psum(table.at[where].add(own.gradients, mode="drop"), axes)
-    return found
+def whole_tables(rows, state, axis):
+    return {name: jax.lax.psum(own_table(each, state, name), axis) for name, each in rows.items()}
+
+
+def own_table(rows, state, name: str):
+    """Gradients by row of this device's table."""
+    table = jnp.zeros_like(tables_of(state.params)[name])
+    where = jnp.where(rows.ids >= 0, rows.ids, table.shape[0])
+    return table.at[where].add(rows.gradients, mode="drop")
 
 
 def host(tree):
@@ -198,7 +204,7 @@ def steps_of(case: dict, count: int) -> dict:
             state, report = programs.update(state, batch)
             assert bool(local(report.finite))
             losses.append(float(local(report.loss)))
-        found.append((losses, host(state.params)))
+        found.append((losses, jax.tree.map(np.asarray, programs.whole(state.params))))
     (losses, params), (expected_losses, expected) = found[1], found[0]
     return {
         "losses": max(abs(a - b) for a, b in zip(losses, expected_losses, strict=True)),

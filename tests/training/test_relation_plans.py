@@ -13,7 +13,6 @@ from jhgnn.errors import InputError
 from jhgnn.sampling.capacities import presampled
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training import raf
-from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from tests.models.heterographs import academic
@@ -123,4 +122,4 @@ def trained(execution):
     state = programs.place(execution.initial_state(1))
     for batch, _ in zip(programs.feed(0).iterate(Cursor()), range(3), strict=False):
         state, _ = programs.update(state, batch)
-    return jax.tree.map(lambda leaf: np.asarray(local(leaf)), state.params), programs.overflows
+    return jax.tree.map(np.asarray, programs.whole(state.params)), programs.overflows
