@@ -133,13 +133,14 @@ def rel_gradients(execution: RelationsFirst, state, step: int):
         return jax.lax.psum(found, (DATA, REL)), {name: own_table(each, state, name) for name, each in rows.items()}
 
     mesh, parts = execution.mesh, execution.parts
-    assert parts is not None
-    arguments = (parts.cut(state), execution.layout.resident, jax.tree.map(np.asarray, batch.arguments[0]))
-    specs = (parts.specs(state), REPLICATED, SPECS)
+    specs = (REPLICATED if parts is None else parts.specs(state), REPLICATED, SPECS)
+    own = jax.tree.map(np.asarray, batch.arguments[0])
+    arguments = (state if parts is None else parts.cut(state), execution.layout.resident, own)
     compiled = mesh.compile(sums, arguments, specs, results=(REPLICATED, mesh.by_device))
     found, cut = compiled(*(mesh.place(each, spec) for each, spec in zip(arguments, specs, strict=True)))
-    tables = {name: parts.gathered(name, cut[JOINED]) for name in parts.placement.homes}
-    return host(found), tables
+    if parts is None:  # all types have features
+        return host(found), {}
+    return host(found), {name: parts.gathered(name, cut[JOINED]) for name in parts.placement.homes}
 
 
 def whole_tables(rows, state, axis):
