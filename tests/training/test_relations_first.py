@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -251,6 +252,21 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path):
     train(tmp_path / "cut", "--training.epochs=2", "--sampling.max_steps=0", "--resume")
     assert figures(tmp_path / "whole")["strategy"] == "raf"
     assert scores(tmp_path / "cut") == scores(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_shards_and_on_one_device(tmp_path):
+    """Its learnable rows and their moments are found by id; sums come in another order."""
+    train(tmp_path / "whole", "--training.epochs=2")
+    train(tmp_path / "cut", "--training.epochs=2", "--sampling.max_steps=5")
+    alone = "--distributed.strategy=data", "--distributed.relation_shards=0"
+    for name, devices, ways in (("three", 3, ("--distributed.relation_shards=3",)), ("alone", 1, alone)):
+        shutil.copytree(tmp_path / "cut", tmp_path / name)
+        train(
+            tmp_path / name, "--training.epochs=2", "--sampling.max_steps=0", "--resume", *ways, devices=devices,
+        )  # fmt: skip
+        assert figures(tmp_path / name).get("strategy", "data") == ("raf" if name == "three" else "data")
+        assert scores(tmp_path / name) == pytest.approx(scores(tmp_path / "whole"), rel=1e-4)
 
 
 @pytest.mark.slow
