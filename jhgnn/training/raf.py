@@ -148,6 +148,7 @@ class RelationsFirst(Sampled):
         return super().facts() | {
             "strategy": "raf",
             "relation_shards": [list(shard.own.names) for shard in self.shards],
+            "learnable_rows_on_a_device": self._rows_kept,
         }
 
     @property
