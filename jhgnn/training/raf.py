@@ -1,8 +1,9 @@
 """Training with relations first: the mesh axis `rel` divides the relations into the targets, `data` the targets.
 
 Weights stay on every device, and every device updates them alike. A learnable row, with its moments, lives on one
-device alone, which updates it: one of the shard that reads most rows of its type (`jhgnn.distributed.meta.owners`).
-Checkpoints are in shards, as on parts. Evaluation runs the model whole on every device, with learnable rows fetched.
+device alone, which updates it: one of the shard that reads most rows of its type (`jhgnn.distributed.meta.owners`), or
+that the plan names. Checkpoints are in shards, as on parts. Evaluation runs the model whole on every device, with
+learnable rows fetched.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jhgnn.distributed.meta.plan import read_plan
 from jhgnn.errors import InputError
 from jhgnn.graph.sampled import FrozenCounts, SampledBlocks
 from jhgnn.nn.branches import by_branches, last_layer_has_residual
@@ -76,7 +78,9 @@ class RelationsFirst(Sampled):
         self.parts = self._owned()
 
     def _owned(self) -> JoinedTables | None:
-        """Draws the first batches, and gives each learnable row to a device of the shard that reads most such rows."""
+        """Draws the first batches, and gives each learnable row to a device of the shard that reads most rows of its type,
+        or that the plan names.
+        """
         num_nodes = {name: table.shape[0] for name, table in tables_of(self.abstract_params).items()}
         if not num_nodes:
             return None
@@ -85,7 +89,9 @@ class RelationsFirst(Sampled):
                 "training.optimizer = 'lamb' scales updates by norms of whole tables, and distributed.strategy = 'raf'"
                 " has some rows of them on each device; use 'adamw'"
             )
-        placement = self._branch_reads.placement(num_nodes, self.mesh.size, len(self.shards))
+        plan = self.config.distributed.plan
+        planned = read_plan(plan).row_owners if plan else {}
+        placement = self._branch_reads.placement(num_nodes, planned, self.mesh.size, len(self.shards))
         return JoinedTables(placement, self.mesh)
 
     @functools.cached_property

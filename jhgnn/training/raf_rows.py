@@ -45,15 +45,18 @@ class Reads:
             found.append(batch)
         return cls(tuple(found))
 
-    def placement(self, num_nodes: Mapping[str, int], places: int, shards: int) -> Placement:
-        """A home for each row: see `jhgnn.distributed.meta.owners`."""
+    def placement(
+        self, num_nodes: Mapping[str, int], planned: Mapping[str, int], places: int, shards: int
+    ) -> Placement:
+        """A home for each row: see `jhgnn.distributed.meta.owners`; `planned` are owners that a plan names."""
         counts: list[dict[str, int]] = [{} for _ in range(shards)]
         for batch in self.by_device:
             for device, ids in batch.items():
                 own = counts[device % shards]
                 for name, each in ids.items():
                     own[name] = own.get(name, 0) + len(each)
-        return place_rows(num_nodes, owners_by_reads(counts, tuple(num_nodes)), places, shards)
+        owners = owners_by_reads(counts, tuple(num_nodes)) | dict(planned)
+        return place_rows(num_nodes, owners, places, shards)
 
     def requests(self, placement: Placement, most: PairCounts) -> PairCounts:
         """How many rows each device may ask each one for: the most that it did, with slack, but no more than `most`."""

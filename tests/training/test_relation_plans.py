@@ -35,13 +35,13 @@ BRANCHES = {TREE.nodes[number].name: number for number in TREE.children(0)}
 WRITES, COVERS = "author:writes:paper", "subject:covers:paper"
 
 
-def plan_of(path, *shards, tree=TREE):
+def plan_of(path, *shards, tree=TREE, row_owners=None):
     """Writes a plan with these pieces a shard: names of branches, or pieces themselves."""
     pieces = tuple(
         tuple(each if isinstance(each, Piece) else Piece(BRANCHES[each], 0, BATCH) for each in own) for own in shards
     )
     sent = {kind: np.zeros(len(shards)) for kind in TRAFFIC}
-    write_plan(MetaPlan(tree, BATCH, pieces, {}, np.zeros((len(shards), 3)), sent, 0.0), path)
+    write_plan(MetaPlan(tree, BATCH, pieces, row_owners or {}, np.zeros((len(shards), 3)), sent, 0.0), path)
     return path
 
 
@@ -50,6 +50,13 @@ def test_shards_are_those_of_the_plan(shards, tmp_path):
     found = execution(plan=plan_of(tmp_path / "plan.json", *shards)).shards
     assert [shard.own.names for shard in found] == [tuple(name for name in own if name != "self") for own in shards]
     assert [shard.own.own_row for shard in found] == ["self" in own for own in shards]
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_the_plan_says_who_owns_learnable_rows(owner, tmp_path):
+    """Also a shard that reads none of them."""
+    found = execution(plan=plan_of(tmp_path / "plan.json", (WRITES,), (COVERS, "self"), row_owners={"subject": owner}))
+    assert set(found.parts.placement.places("subject", np.arange(4))) == {owner}
 
 
 def pieces_below(name: str) -> tuple[Piece, ...]:
