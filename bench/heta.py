@@ -94,9 +94,10 @@ def relations_first(execution: RelationsFirst, batches: Sequence[tuple[int, np.n
     for step, batch in batches:
         moved.partials += ring(len(shards), len(batch) * hidden * FLOAT)
         moved.weights += ring(len(shards), weights)
-        for number, (sampler, shard) in enumerate(zip(execution.rel_source.samplers, shards, strict=True)):
+        for number, (samplers, shard) in enumerate(zip(execution.rel_source.samplers, shards, strict=True)):
+            (sampler,) = samplers  # branches that are dealt out are whole
             for name, ids in input_rows(sampler, {target: batch}, seed, step).items():
-                if parts is not None and name in parts.placement.homes and name in shard.own.reads:
+                if parts is not None and name in parts.placement.homes and name in shard.reads:
                     remote = int((parts.placement.places(name, ids) != number).sum())
                     moved.learnable_rows += remote * hidden * FLOAT * 2
     moved.learnable_rows_compiled = float(permuted_bytes(execution) * len(batches))

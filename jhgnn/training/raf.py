@@ -33,9 +33,9 @@ from jhgnn.training.owned_reader import OwnedReader, OwnedRows
 from jhgnn.training.problem import Problem
 from jhgnn.training.programs import Compiled
 from jhgnn.training.raf_feed import SPECS, RelFeed, RelSource
-from jhgnn.training.raf_rows import Reads, most_requests
-from jhgnn.training.raf_shards import RelShard, relation_shards
-from jhgnn.training.raf_step import BranchReader, RelBatch, RelUpdateProgram, abstract_packing
+from jhgnn.training.raf_rows import Draws, Reads, most_requests
+from jhgnn.training.raf_shards import RelPiece, RelShard, relation_shards
+from jhgnn.training.raf_step import BranchReader, PieceReader, RelBatch, RelUpdateProgram, abstract_packing
 from jhgnn.training.remat import check_supported
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_feed import SampledFeed
@@ -70,6 +70,7 @@ class RelationsFirst(Sampled):
         self.shards = relation_shards(self.problem, self.sampling)
         self.mesh = DeviceMesh(self.config.distributed.devices, relation_shards=len(self.shards))
         self._check_division()
+        self._check_pieces()
         if not by_branches(self.structure, self.abstract_params):
             raise InputError(
                 f"distributed.strategy = 'raf': the fusion of model.name = {self.config.model.name!r} is neither a sum"
@@ -78,8 +79,8 @@ class RelationsFirst(Sampled):
         self.parts = self._owned()
 
     def _owned(self) -> JoinedTables | None:
-        """Draws the first batches, and gives each learnable row to a device of the shard that reads most rows of its type,
-        or that the plan names.
+        """Draws the first batches, and gives each learnable row to a device of the shard that reads most rows of its
+        type, or that the plan names.
         """
         num_nodes = {name: table.shape[0] for name, table in tables_of(self.abstract_params).items()}
         if not num_nodes:
@@ -95,28 +96,36 @@ class RelationsFirst(Sampled):
         return JoinedTables(placement, self.mesh)
 
     @functools.cached_property
-    def _branch_samplers(self) -> tuple[HostSampler, ...]:
-        """Of each shard, over its own plan."""
-        threads = self.config.sampling.threads
-        return tuple(HostSampler(self.sampling.sampled, shard.plan, threads) for shard in self.shards)
+    def _branch_samplers(self) -> tuple[tuple[HostSampler, ...], ...]:
+        """Of each shard's pieces, over their own plans."""
+        threads, sampled = self.config.sampling.threads, self.sampling.sampled
+        return tuple(tuple(HostSampler(sampled, piece.plan, threads) for piece in each.pieces) for each in self.shards)
 
     @functools.cached_property
-    def _branch_buckets(self) -> tuple[Buckets, ...]:
-        """Capacities of each shard, learnt by sampling its branches."""
-        seed = self.config.run.seed
+    def _branch_buckets(self) -> tuple[tuple[Buckets, ...], ...]:
+        """Capacities of each shard's pieces, learnt by sampling their branches."""
+
+        def learnt(sampler: HostSampler, piece: RelPiece) -> Buckets:
+            seeds = (piece.seeds(own) for own in presampled_seeds(self))
+            return presampled(sampler, self.config.run.seed, seeds, quantiles=(1.0,))
+
         return tuple(
-            presampled(sampler, seed, presampled_seeds(self), quantiles=(1.0,)) for sampler in self._branch_samplers
+            tuple(learnt(sampler, piece) for sampler, piece in zip(own, shard.pieces, strict=True))
+            for own, shard in zip(self._branch_samplers, self.shards, strict=True)
         )
 
     @functools.cached_property
     def _branch_reads(self) -> Reads:
         """Learnable rows that each device reads of its branches in the first batches."""
         types = tuple(tables_of(self.abstract_params))
-        samplers = [
-            (sampler, buckets, tuple(name for name in types if name in shard.own.reads))
-            for sampler, buckets, shard in zip(self._branch_samplers, self._branch_buckets, self.shards, strict=True)
+        draws = [
+            [
+                Draws(sampler, buckets, tuple(name for name in types if name in piece.own.reads), piece.seeds)
+                for sampler, buckets, piece in zip(*own, shard.pieces, strict=True)
+            ]
+            for *own, shard in zip(self._branch_samplers, self._branch_buckets, self.shards, strict=True)
         ]
-        return Reads.drawn(samplers, self._first_seeds(), self.config.run.seed)
+        return Reads.drawn(draws, self._first_seeds(), self.config.run.seed)
 
     def _first_seeds(self) -> Iterator[list[Mapping[str, np.ndarray]]]:
         """The first batches' seeds, of each place on `data`."""
@@ -127,9 +136,20 @@ class RelationsFirst(Sampled):
         if len(self.mesh.mesh.axis_names) == 2:  # not yet while the base class is set up
             super()._check_division()
 
+    def _check_pieces(self) -> None:
+        share = self.config.sampling.batch_size // self.mesh.size
+        for piece in (piece for shard in self.shards for piece in shard.pieces):
+            span = piece.span(share)
+            if span.start == span.stop:
+                raise InputError(
+                    f"distributed.plan gives a shard targets {piece.low} to {piece.high - 1} of {piece.of}, of which"
+                    f" none are left of the {share} at each of {self.mesh.size} places: use fewer devices, or a larger"
+                    " sampling.batch_size"
+                )
+
     def describe(self) -> list[str]:
         of_shards = [
-            f"relations of shard {number}: {', '.join(shard.own.names)}{' and the own row' * shard.own.own_row}"
+            f"relations of shard {number}: {'; '.join(map(_in_words, shard.pieces))}"
             for number, shard in enumerate(self.shards)
         ]
         lines = [*super().describe(), f"mesh: {self.mesh.size} data x {len(self.shards)} rel", *of_shards]
@@ -153,7 +173,7 @@ class RelationsFirst(Sampled):
     def facts(self) -> dict[str, Any]:
         return super().facts() | {
             "strategy": "raf",
-            "relation_shards": [list(shard.own.names) for shard in self.shards],
+            "relation_shards": [list(shard.names) for shard in self.shards],
             "learnable_rows_on_a_device": self._rows_kept,
         }
 
@@ -170,13 +190,12 @@ class RelationsFirst(Sampled):
             return layout
         types, count = tuple(parts.placement.homes), len(self.shards)
         assert isinstance(layout.sampler, HostSampler)
-        reads = Reads.drawn(
-            [(layout.sampler, layout.buckets, types)] * count, self._first_seeds(), self.config.run.seed
-        )
+        draws = Draws(layout.sampler, layout.buckets, types, lambda share: share)
+        reads = Reads.drawn([[draws]] * count, self._first_seeds(), self.config.run.seed)
         variants: list[Variant] = []
         for bucket, capacities in enumerate(layout.buckets.capacities):
             slots = {name: capacities[-1].get(name) for name in types}
-            most = most_requests(parts.placement, [slots] * parts.placement.num_places)
+            most = most_requests(parts.placement, [[slots]] * parts.placement.num_places)
             learnt = [Variant(bucket, reads.requests(parts.placement, most))] if bucket == 0 else []
             variants += [*learnt, Variant(bucket, most)]
         resident = dataclasses.replace(layout.resident, homes={JOINED: parts.homes})
@@ -199,21 +218,26 @@ class RelationsFirst(Sampled):
     def rel_source(self) -> RelSource:
         """What the batches of all shards are made from; the last bucket holds any batch."""
         config, samplers = self.config, self._branch_samplers
-        learnt = [buckets.capacities for buckets in self._branch_buckets]
-        count = max(map(len, learnt))
+        learnt = [[buckets.capacities for buckets in own] for own in self._branch_buckets]
+        count = max(len(piece) for own in learnt for piece in own)
         requests: tuple[PairCounts, ...] = ()
         if self.parts is not None:
-            placement, last = self.parts.placement, [own[-1][-1] for own in learnt]
+            placement = self.parts.placement
             slots = [
-                {name: last[shard].get(name) for name in placement.homes if name in self.shards[shard].own.reads}
-                for _ in range(self.mesh.size)
-                for shard in range(len(self.shards))
+                [
+                    {name: piece[-1][-1].get(name) for name in placement.homes if name in reads.own.reads}
+                    for piece, reads in zip(own, shard.pieces, strict=True)
+                ]
+                for own, shard in zip(learnt, self.shards, strict=True)
             ]
-            most = most_requests(placement, slots)
+            most = most_requests(placement, slots * self.mesh.size)
             first = self._branch_reads.requests(placement, most)
             count = max(count, 2 if first != most else 1)
             requests = (first, *[most] * (count - 1))
-        capacities = tuple(tuple(own[min(bucket, len(own) - 1)] for own in learnt) for bucket in range(count))
+        capacities = tuple(
+            tuple(tuple(piece[min(bucket, len(piece) - 1)] for piece in own) for own in learnt)
+            for bucket in range(count)
+        )
         readers = tuple(
             tuple(self._reader(shard, own) for shard, own in zip(self.shards, of_bucket, strict=True))
             for of_bucket in capacities
@@ -221,6 +245,7 @@ class RelationsFirst(Sampled):
         return RelSource(
             self.mesh,
             config.sampling,
+            self.shards,
             samplers,
             capacities,
             readers,
@@ -237,16 +262,18 @@ class RelationsFirst(Sampled):
             return {}
         return {name: gather(name, blocks.nodes[name]) for name in store.node_types if name in reads}
 
-    def _reader(self, shard: RelShard, capacities: Capacities) -> BranchReader:
+    def _reader(self, shard: RelShard, capacities: Sequence[Capacities]) -> BranchReader:
         def array(*shape: int, dtype: Any = jnp.int32) -> Any:
             return jax.ShapeDtypeStruct(shape, dtype)
 
-        blocks = block_arrays(shard.plan, capacities, array, compressed=self.sampling.compressed)
-        features = self._features_of(blocks, shard.own.reads, self.sampling.features.abstract)
-        packing, structure = abstract_packing(blocks, features)
-        drawn = {draw.name for draw in shard.plan.draws if any(draw.widths)}
-        endpoints = tuple(each for each in self.sampling.endpoints if each[0] in drawn)
-        return BranchReader(shard.own, packing, structure, endpoints, tuple(tables_of(self.abstract_params)))
+        share, pieces, shapes = self.config.sampling.batch_size // self.mesh.size, [], []
+        for piece, own in zip(shard.pieces, capacities, strict=True):
+            blocks = block_arrays(piece.plan, own, array, compressed=self.sampling.compressed)
+            shapes.append((blocks, self._features_of(blocks, piece.own.reads, self.sampling.features.abstract)))
+            drawn = {draw.name for draw in piece.plan.draws if any(draw.widths)}
+            endpoints = tuple(each for each in self.sampling.endpoints if each[0] in drawn)
+            pieces.append(PieceReader(piece.own, endpoints, piece.span(share)))
+        return BranchReader(tuple(pieces), *abstract_packing(shapes), tuple(tables_of(self.abstract_params)))
 
     @property
     def num_buckets(self) -> int:
@@ -293,7 +320,7 @@ class RelationsFirst(Sampled):
 
     def profile_facts(self) -> dict[str, Any]:
         found = super().profile_facts()
-        slots = [sum(count for _, count in own[-1].items) for own in self.rel_source.capacities[0]]
+        slots = [sum(count for piece in own for _, count in piece[-1].items) for own in self.rel_source.capacities[0]]
         return {"sampling": found["sampling"] | {"slots": max(slots), "relation_shards": len(self.shards)}}
 
     def resident_bytes(self) -> int:
@@ -314,6 +341,12 @@ class RelationsFirst(Sampled):
         check_supported(self.config.training.remat)
         evaluations = 0 if self.layerwise else len(self.layout.variants)
         return RelPrograms(self, *self.compile_all(evaluations, initial=self.parts is None))
+
+
+def _in_words(piece: RelPiece) -> str:
+    """What a piece computes, for a person."""
+    some = "" if piece.high - piece.low == piece.of else f" for targets {piece.low} to {piece.high - 1} of {piece.of}"
+    return f"{', '.join((*piece.own.names, *['the own row'] * piece.own.own_row))}{some}"
 
 
 class RelPrograms(SampledPrograms):

@@ -1,7 +1,8 @@
 """Which learnable rows the devices of a mesh of `data` and `rel` ask each other for, learnt from draws."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,23 +15,36 @@ from jhgnn.stores.exchange import PairCounts
 Ids = Mapping[str, np.ndarray]
 
 
+class Draws(NamedTuple):
+    """What draws for a shard, or for a piece of it, with its capacities; the types whose learnable rows are read, and
+    what it takes of the seeds of a place.
+    """
+
+    sampler: HostSampler
+    buckets: Buckets
+    types: Sequence[str]
+    part: Callable[[Ids], Ids]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reads:
-    """Distinct learnable rows that devices read in some batches: of each, by device and by type, int32 ids."""
+    """Learnable rows that devices read in some batches: of each, by device and by type, int32 ids, distinct within a
+    piece.
+    """
 
     by_device: tuple[Mapping[int, Ids], ...]
 
     @classmethod
     def drawn(
         cls,
-        samplers: Sequence[tuple[HostSampler, Buckets, Sequence[str]]],
+        samplers: Sequence[Sequence[Draws]],
         seeds: Iterable[Sequence[Mapping[str, np.ndarray]]],
         seed: int,
     ) -> "Reads":
         """Draws batches.
 
         Args:
-            samplers: of each shard of `rel`, with its capacities and the types whose learnable rows it reads.
+            samplers: of each shard of `rel`, what it draws with.
             seeds: for each batch, numbered by its step from 0, those of each place on `data`.
             seed: of the draws.
         """
@@ -38,10 +52,15 @@ class Reads:
         for step, places in enumerate(seeds):
             batch: dict[int, Ids] = {}
             for place, own in enumerate(places):
-                for shard, (sampler, buckets, types) in enumerate(samplers):
-                    nodes = sampler.sample(own, seed, step, buckets)[0].nodes
-                    ids = {name: nodes[name][nodes[name] >= 0] for name in types if name in nodes}
-                    batch[place * len(samplers) + shard] = ids
+                for shard, several in enumerate(samplers):
+                    ids: dict[str, list[np.ndarray]] = {}
+                    for sampler, buckets, types, part in several:
+                        nodes = sampler.sample(part(own), seed, step, buckets)[0].nodes
+                        for name in types:
+                            if name in nodes:
+                                ids.setdefault(name, []).append(nodes[name][nodes[name] >= 0])
+                    read = {name: np.concatenate(every) for name, every in ids.items()}
+                    batch[place * len(samplers) + shard] = read
             found.append(batch)
         return cls(tuple(found))
 
@@ -71,15 +90,15 @@ class Reads:
         return pair_counts(np.minimum(rounded, np.array(most)))
 
 
-def most_requests(placement: Placement, slots: Sequence[Mapping[str, int]]) -> PairCounts:
-    """How many rows each device asks each one for at most, from its slots of each type."""
+def most_requests(placement: Placement, slots: Sequence[Sequence[Mapping[str, int]]]) -> PairCounts:
+    """How many rows each device asks each one for at most, from the slots of its pieces, by type."""
     owned = {
         name: np.bincount(homes // placement.rows[name], minlength=placement.num_places)
         for name, homes in placement.homes.items()
     }
     found = np.zeros((placement.num_places, placement.num_places), np.int64)
-    for device, own in enumerate(slots):
-        for name, count in own.items():
+    for device, pieces in enumerate(slots):
+        for name, count in (item for own in pieces for item in own.items()):
             found[device] += np.minimum(count, owned[name])
     np.fill_diagonal(found, 0)
     return pair_counts(found)

@@ -9,7 +9,7 @@ case; what all shards compute alike after the meeting counts on the first of the
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,26 +52,21 @@ class RelBatch:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BranchReader:
-    """How one shard reads its buffers, in one bucket.
+class PieceReader:
+    """How the blocks of one piece of a shard are read.
 
     Attributes:
         own: its branches.
-        packing: of the leaves of `structure`.
-        structure: of (blocks, features).
         endpoints: as in `SampledInputs`.
-        learnt: types with learnable rows, in the order in which they are fetched.
+        span: its targets among those of a place.
     """
 
     own: OwnBranches
-    packing: Packing
-    structure: jax.tree_util.PyTreeDef
     endpoints: tuple[tuple[str, str, str], ...]
-    learnt: tuple[str, ...] = ()
+    span: slice
 
-    def inputs(self, resident: Resident, buffers: Mapping[str, Array]) -> BranchInputs:
+    def inputs(self, resident: Resident, blocks: Any, features: Mapping[str, Any]) -> BranchInputs:
         """What the model reads of its branches."""
-        blocks, features = jax.tree.unflatten(self.structure, self.packing.unpack(buffers))
         features = dict(features)
         with stage("LOAD"):
             for node_type in resident.features.node_types:
@@ -79,18 +74,61 @@ class BranchReader:
                     features[node_type] = resident.features.gather(node_type, blocks.nodes[node_type])
         return BranchInputs(features, blocks, self.endpoints, makes=self.own.makes)
 
-    def ids(self, buffers: Mapping[str, Array]) -> dict[str, jax.Array]:
-        """Ids of the learnable rows that the branches read, int32, -1 for none; of each type with such rows."""
-        blocks, _ = jax.tree.unflatten(self.structure, self.packing.unpack(buffers))
-        sizes = self.num_rows
-        return {name: blocks.nodes[name] if sizes[name] else jnp.zeros(0, jnp.int32) for name in self.learnt}
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BranchReader:
+    """How one shard reads its buffers, in one bucket.
+
+    Attributes:
+        pieces: of the shard.
+        packing: of the leaves of `structure`.
+        structure: of (blocks, features) of each piece.
+        learnt: types with learnable rows, in the order in which they are fetched.
+    """
+
+    pieces: tuple[PieceReader, ...]
+    packing: Packing
+    structure: jax.tree_util.PyTreeDef
+    learnt: tuple[str, ...] = ()
 
     @property
-    def num_rows(self) -> dict[str, int]:
-        """How many ids there are of each type."""
-        blocks, _ = jax.tree.unflatten(self.structure, self.packing.shapes)
-        met = {name: name in self.own.reads and name in blocks.nodes for name in self.learnt}
-        return {name: int(blocks.nodes[name].shape[0]) if met[name] else 0 for name in self.learnt}
+    def names(self) -> tuple[str, ...]:
+        """Of all relations or metapaths."""
+        return tuple(name for piece in self.pieces for name in piece.own.names)
+
+    def inputs(self, resident: Resident, buffers: Mapping[str, Array]) -> list[BranchInputs]:
+        """What the model reads of each piece."""
+        read = jax.tree.unflatten(self.structure, self.packing.unpack(buffers))
+        return [piece.inputs(resident, *own) for piece, own in zip(self.pieces, read, strict=True)]
+
+    def ids(self, buffers: Mapping[str, Array]) -> list[dict[str, jax.Array]]:
+        """Ids of the learnable rows that each piece reads, int32, -1 for none; of each type with such rows."""
+        return self._ids_of(self.packing.unpack(buffers))
+
+    @property
+    def num_rows(self) -> list[dict[str, int]]:
+        """How many ids there are of each piece and type."""
+        return [{name: own.shape[0] for name, own in ids.items()} for ids in self._ids_of(self.packing.shapes)]
+
+    @property
+    def most_rows(self) -> int:
+        """How many there are of all."""
+        return sum(sum(sizes.values()) for sizes in self.num_rows)
+
+    def split(self, rows: jax.Array) -> list[dict[str, jax.Array]]:
+        """The rows of each piece, of those of all ids, one after the other, with padding behind."""
+        found, begin = [], 0
+        for sizes in self.num_rows:
+            found.append(split(rows[begin:], sizes))
+            begin += sum(sizes.values())
+        return found
+
+    def _ids_of(self, leaves: Sequence[Any]) -> list[dict[str, Any]]:
+        found, none = [], jnp.zeros(0, jnp.int32)
+        for piece, (blocks, _) in zip(self.pieces, jax.tree.unflatten(self.structure, leaves), strict=True):
+            met = {name: name in piece.own.reads and name in blocks.nodes for name in self.learnt}
+            found.append({name: blocks.nodes[name] if met[name] else none for name in self.learnt})
+        return found
 
 
 class _Arguments(NamedTuple):
@@ -166,7 +204,7 @@ class RelUpdateProgram(UpdateProgram):
     @property
     def _most_rows(self) -> int:
         """Learnable rows that a device reads at most, of all types."""
-        return max(sum(reader.num_rows.values()) for reader in self.readers)
+        return max(reader.most_rows for reader in self.readers)
 
     def _fetched(
         self, shard: jax.Array, state: TrainState, resident: Resident, batch: RelBatch
@@ -177,7 +215,9 @@ class RelUpdateProgram(UpdateProgram):
         owned, most = self.reader.rows, self._most_rows
 
         def numbers(reader: BranchReader) -> Callable[[Mapping[str, Array]], jax.Array]:
-            return lambda buffers: _padded(owned.numbers(reader.ids(buffers)), most, -1)
+            return lambda buffers: _padded(
+                jnp.concatenate([owned.numbers(ids) for ids in reader.ids(buffers)]), most, -1
+            )
 
         read = jax.lax.switch(shard, [numbers(reader) for reader in self.readers], batch.buffers)
         return owned.fetch(state.params, resident, read)
@@ -185,34 +225,57 @@ class RelUpdateProgram(UpdateProgram):
     def _prepare(self, reader: BranchReader) -> Callable[[_Arguments], tuple[Any, Any]]:
         def prepare(arguments: _Arguments) -> tuple[Any, Any]:
             inputs = reader.inputs(arguments.resident, arguments.buffers)
-            rows = {} if arguments.rows is None else split(arguments.rows, reader.num_rows)
+            rows = [{} for _ in inputs] if arguments.rows is None else reader.split(arguments.rows)
             return (arguments.dense, rows), (inputs, arguments.step_seed)
 
         return prepare
 
     def _branch(self, reader: BranchReader) -> Callable[[Any, Any], tuple[OwnSums, Any]]:
-        slots = max(len(each.own.names) for each in self.readers) if self.metapaths else 0
+        slots = max(len(each.names) for each in self.readers) if self.metapaths else 0
 
         def branch(differentiated: Any, fixed: Any) -> tuple[OwnSums, Any]:
             (dense, rows), (inputs, step_seed) = differentiated, fixed
+            found = []
             with recomputing(self.training.remat):
-                model: Any = nnx.merge(self.structure, with_tables(dense, rows))
-                sums = own_sums(
-                    model, inputs, reader.own, step_seed, over_devices, slots=slots, keeps_rows=self.has_residual
-                )
-            return sums, ()
+                for piece, own, of_piece in zip(reader.pieces, inputs, rows, strict=True):
+                    model: Any = nnx.merge(self.structure, with_tables(dense, of_piece))
+                    found.append(
+                        own_sums(
+                            model, own, piece.own, step_seed, over_devices, slots=slots, keeps_rows=self.has_residual
+                        )
+                    )
+            return self._of_all_targets(found, reader), ()
 
         return branch
 
-    def _joined(self, gradients: tuple[Params, Mapping[str, jax.Array]]) -> tuple[Params, jax.Array | None]:
+    def _of_all_targets(self, found: Sequence[OwnSums], reader: BranchReader) -> OwnSums:
+        """What a shard's pieces make, each of its own targets; where there are several, nothing but sums."""
+        if len(self._spans) == 1:
+            return found[0]
+        share = max(self._spans)[1]
+        values = [
+            jnp.pad(own.values, ((piece.span.start, share - piece.span.stop), (0, 0)))
+            for own, piece in zip(found, reader.pieces, strict=True)
+        ]
+        none = found[0].own_rows[:1]
+        return OwnSums(sum(values[1:], values[0]), found[0].scores, jnp.broadcast_to(none, (share, none.shape[1])))
+
+    @property
+    def _spans(self) -> set[tuple[int, int]]:
+        """Of all shards' pieces."""
+        return {(piece.span.start, piece.span.stop) for reader in self.readers for piece in reader.pieces}
+
+    def _joined(self, gradients: tuple[Params, Sequence[Mapping[str, jax.Array]]]) -> tuple[Params, jax.Array | None]:
         """Gradients of weights and of learnable rows in the shapes of all branches."""
         dense, rows = gradients
-        return dense, _padded(join(rows), self._most_rows, 0) if rows else None
+        if not rows[0]:
+            return dense, None
+        return dense, _padded(jnp.concatenate([join(own) for own in rows]), self._most_rows, 0)
 
     def _met(self, own: OwnSums, batch: RelBatch) -> jax.Array:
         if not self.metapaths:
             return meet_in_sum(own.values)
-        numbers = [[self.metapaths.index(name) for name in reader.own.names] for reader in self.readers]
+        numbers = [[self.metapaths.index(name) for name in reader.names] for reader in self.readers]
         return meet_in_attention(own.values, own.scores, (batch.ids >= 0).sum(), numbers, self.places)
 
     def _finish(
@@ -237,7 +300,7 @@ def _padded(rows: jax.Array, count: int, value: int) -> jax.Array:
     return jnp.pad(rows, widths, constant_values=value)
 
 
-def abstract_packing(blocks: Any, features: Any) -> tuple[Packing, jax.tree_util.PyTreeDef]:
-    """How a shard's blocks and features lie in its buffers; arrays or their shapes."""
-    leaves, structure = jax.tree.flatten((blocks, dict(features)))
+def abstract_packing(pieces: Sequence[tuple[Any, Any]]) -> tuple[Packing, jax.tree_util.PyTreeDef]:
+    """How the blocks and features of a shard's pieces lie in its buffers; arrays or their shapes."""
+    leaves, structure = jax.tree.flatten([(blocks, dict(features)) for blocks, features in pieces])
     return Packing.of(leaves), structure

@@ -7,12 +7,16 @@ entry, and of the parameters after some steps.
 import dataclasses
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.data import load
+from jhgnn.distributed.meta.plan import TRAFFIC, MetaPlan, Piece, write_plan
+from jhgnn.distributed.meta.tree import MetaTree, tree_of_schema
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.epoch import Cursor
@@ -103,8 +107,25 @@ def executions(case: dict, dtype: str) -> tuple[Sampled, RelationsFirst]:
         own = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, **distributed))
         return execution_of(pose(graph, own))
 
-    places = case["data"]
-    return of(devices=1), of(devices=places * case["rel"], strategy="raf", relation_shards=case["rel"])
+    devices = case["data"] * case["rel"]
+    if not case.get("divided"):
+        return of(devices=1), of(devices=devices, strategy="raf", relation_shards=case["rel"])
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.json"
+        tree = tree_of_schema(graph.schema, graph.target or "", model["layers"])
+        write_divided(plan, tree, config.sampling.batch_size, case["rel"])
+        return of(devices=1), of(devices=devices, strategy="raf", plan=str(plan))
+
+
+def write_divided(path: Path, tree: MetaTree, batch: int, shards: int) -> None:
+    """A plan in which two shards share the targets of each branch, unequally; the own row is a branch."""
+    pieces: list[list[Piece]] = [[] for _ in range(shards)]
+    for number, node in enumerate(tree.children(0)):
+        border = 2 + number % (batch - 3)
+        pieces[number % shards].append(Piece(node, 0, border))
+        pieces[(number + 1) % shards].append(Piece(node, border, batch))
+    sent = {kind: np.zeros(shards) for kind in TRAFFIC}
+    write_plan(MetaPlan(tree, batch, tuple(map(tuple, pieces)), {}, np.zeros((shards, 3)), sent, 0.0), path)
 
 
 def single_gradients(execution: Sampled, state, step: int):
@@ -189,7 +210,7 @@ def gradients_of(case: dict) -> dict:
         "weights": difference(*dense),
         "tables": difference(found[1], expected[1]),
         "nonzero": sum(bool(np.abs(leaf).max() > 1e-9) for leaf in leaves) / len(leaves),
-        "shards": [list(shard.own.names) for shard in many.shards],
+        "shards": [list(shard.names) for shard in many.shards],
     }
 
 

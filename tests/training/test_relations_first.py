@@ -48,6 +48,12 @@ SLOW_GRADIENTS = [
     {"graph": "acm", "model": HAN | {"layers": 3, "projection_bias": True}, "data": 1, "rel": 2},
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "training": {"remat": "full"}},
 ]
+DIVIDED = [
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "divided": True},
+    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 2, "divided": True},
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 1, "self_loop": False}, "data": 1, "rel": 5, "divided": True},
+]
+"""By plans that divide the targets of each branch among two shards, the last of them for more shards than branches."""
 SGD = {"optimizer": "sgd", "learning_rate": 0.05}  # Adam turns the rounding of gradients near 0 into steps
 STEPS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "steps": 20, "training": SGD},
@@ -91,6 +97,11 @@ def test_gradients_of_more_layers_and_meshes(first):
 
 
 @pytest.mark.slow
+def test_gradients_of_plans_that_divide_targets():
+    check_gradients(DIVIDED)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STEPS, ids=lambda case: f"{case['model']['name']}-{case['graph']}")
 def test_twenty_steps_are_those_of_one_device(case):
     (found,) = run_cases([case], x64=False)
@@ -122,7 +133,7 @@ def met_bytes(execution) -> int:
 def test_one_meeting_a_step_of_batch_times_hidden_values(fan_out):
     """However many neighbours; the only type with learnable rows is read by one shard, which nobody asks for them."""
     execution = first(sampling={"fan_out": fan_out})
-    (covers,) = (number for number, shard in enumerate(execution.shards) if "subject" in shard.own.reads)
+    (covers,) = (number for number, shard in enumerate(execution.shards) if "subject" in shard.reads)
     placement = execution.parts.placement
     assert set(placement.places("subject", np.arange(4))) == {covers}
     found = exchanged(execution)
@@ -136,7 +147,7 @@ def test_learnable_rows_of_another_shard_come_and_their_gradients_go_by_pairs():
     placement = execution.parts.placement
     owners = {name: set(placement.places(name, np.arange(len(homes)))) for name, homes in placement.homes.items()}
     assert all(len(own) == 1 for own in owners.values())
-    read = [set(shard.own.reads) & set(owners) for shard in execution.shards]
+    read = [set(shard.reads) & set(owners) for shard in execution.shards]
     assert read[0] & read[1]
     found, exchange = exchanged(execution), Pairwise(execution.rel_source.requests[0], execution.mesh.axes)
     assert found["all-reduce"].count == 2
@@ -169,13 +180,14 @@ def test_a_state_that_was_cut_is_whole_again():
 
 def test_a_shard_draws_its_own_relations_and_all_below_them():
     execution = first()
-    owned = [name for shard in execution.shards for name in shard.own.names]
+    owned = [name for shard in execution.shards for name in shard.names]
     assert sorted(owned) == ["author:writes:paper", "subject:covers:paper"]
-    assert sum(shard.own.own_row for shard in execution.shards) == 1
+    assert sum(shard.own_row for shard in execution.shards) == 1
     for shard in execution.shards:
-        drawn = [{draw.name for draw in shard.plan.draws_at(hop)} for hop in range(2)]
-        assert drawn[0] == set(shard.own.names)
-        sources = {name.split(":")[0] for name in shard.own.names} | ({"paper"} if shard.own.own_row else set())
+        (piece,) = shard.pieces
+        drawn = [{draw.name for draw in piece.plan.draws_at(hop)} for hop in range(2)]
+        assert drawn[0] == set(shard.names)
+        sources = {name.split(":")[0] for name in shard.names} | ({"paper"} if shard.own_row else set())
         assert {name.split(":")[2] for name in drawn[1]} == sources
 
 
