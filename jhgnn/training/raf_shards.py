@@ -155,7 +155,7 @@ def _dealt(problem: Problem, sampling: Sampling, branches: Sequence[str]) -> lis
         raise InputError(
             f"distributed.relation_shards = {shards}, but only {len(names)} branches lead to"
             f" {problem.task.targets[0]!r}: {', '.join(names)}; use at most as many shards, or a plan"
-            " of python -m jhgnn.partition --method meta"
+            " of python -m jhgnn.partition --method meta --whole-branches"
         )
     weights = _weights(problem, sampling, names)
     placed = largest_first(weights, shards)
@@ -222,8 +222,8 @@ def _of_plan(plan: MetaPlan, problem: Problem, branches: Sequence[str], sampling
             path = tree.path(piece.node)
             if piece.node not in children or not piece.whole:
                 raise InputError(
-                    f"distributed.plan cuts below a branch, at {path!r}; training runs plans of whole branches: set"
-                    " distributed.relation_shards and leave the plan out"
+                    f"distributed.plan cuts below a branch, at {path!r}; training runs plans of whole branches: make it"
+                    " with python -m jhgnn.partition --method meta --whole-branches"
                 )
             if piece.targets != plan.batch_size:
                 _check_divides(problem, plan, path)
