@@ -1,27 +1,31 @@
 """Bytes that relations first moves in an epoch, against data-parallel training on cut graphs.
 
-`python -m bench.heta`: draws batches of a recipe's first epoch with the sampler of training, once for each shard's
-branches and once for each part's own targets, and counts the distinct rows that each must read. All bytes are counted
-from the draws, over all devices; none is timed. Seconds are of a model, `bytes of the busiest device / network +
-meetings x rendezvous`, and say so.
+`python -m bench.heta`: draws batches of a recipe's first epoch with the samplers of training, each shard's branches and
+each part's own targets, and counts the distinct rows that each must read. Bytes are counted from the draws, over all
+devices; none is timed. Seconds are of a model, `bytes a device / network + meetings x rendezvous`, and say so.
 
-Relations first: the sum over `rel` in a ring, and of learnable rows those that a shard reads and another one owns: the
-row, and its gradient back. Data-parallel: each device trains the targets that its part owns, and fetches what other
-parts own: fixed rows once, learnable ones with their gradients back. The gradients of weights are summed in a ring in
-both, and stand apart. What training here does with learnable rows, tables being on every device, is counted beside:
-all devices' gradients to all.
+Relations first: the sum over `rel` in a ring, and of learnable rows those that a shard reads and another one owns, as
+training places them: the row, and its gradient back. Beside that stands what the compiled update sends for them, from
+its collectives: requests, rows and gradients, padded to the capacities learnt before training. Data-parallel: each
+device trains the targets that its part owns, and fetches what other parts own: fixed rows once, learnable ones with
+their gradients back. The gradients of weights are summed in a ring in both, and stand apart. `--page` writes the table
+into `docs/distributed.md`.
 """
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from bench.record import RESULTS, commit, store
+from bench.pages import write_between
+from bench.record import RESULTS, ROOT, commit, store
+from jhgnn.config import Config
 from jhgnn.config.recipe import load_recipe
 from jhgnn.distributed.adjacency import Adjacency
 from jhgnn.distributed.adjacency import adjacency as joined
@@ -32,6 +36,7 @@ from jhgnn.distributed.methods.random_parts import random_assignment
 from jhgnn.errors import InputError
 from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.nn.embeddings import with_tables
+from jhgnn.profiling.hlo import parse
 from jhgnn.runtime.console import Say
 from jhgnn.sampling.capacities import fixed
 from jhgnn.sampling.epoch import EpochBatches
@@ -39,7 +44,7 @@ from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.training.execution import num_bytes
 from jhgnn.training.problem import Problem, pose, read_graph
-from jhgnn.training.raf_shards import relation_shards
+from jhgnn.training.raf import RelationsFirst
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_choices import Sampling
 
@@ -48,14 +53,17 @@ Rows = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass
 class Moved:
-    """Bytes that all devices send in the steps counted, by what they are, and meetings a step."""
+    """Bytes that all devices send in the steps counted, by what they are, and meetings a step.
+
+    `learnable_rows_compiled` are those of relations first with requests and padding.
+    """
 
     meetings: int
     partials: float = 0.0
     fixed_rows: float = 0.0
     learnable_rows: float = 0.0
     weights: float = 0.0
-    replicated_tables: float = 0.0
+    learnable_rows_compiled: float | None = None
 
     @property
     def total(self) -> float:
@@ -77,40 +85,38 @@ def ring(members: int, size: float) -> float:
     return 2.0 * (members - 1) * size
 
 
-def relations_first(
-    problem: Problem, sampling: Sampling, batches: Sequence[tuple[int, np.ndarray]], weights: int
-) -> Moved:
-    """Of the recipe's relation shards."""
+def relations_first(execution: RelationsFirst, batches: Sequence[tuple[int, np.ndarray]], weights: int) -> Moved:
+    """Of shards that share one place on `data`."""
+    problem, shards, parts = execution.problem, execution.shards, execution.parts
     (target,) = problem.task.targets
-    shards = relation_shards(problem, sampling)
-    samplers = [HostSampler(sampling.sampled, shard.plan, problem.config.sampling.threads) for shard in shards]
-    moved = Moved(meetings=1 if problem.model.over == "relations" else 2)
     hidden, seed = problem.config.model.hidden, problem.config.run.seed
-    read = [
-        [
-            {
-                name: ids
-                for name, ids in input_rows(sampler, {target: batch}, seed, step).items()
-                if name in own.own.reads
-            }
-            for sampler, own in zip(samplers, shards, strict=True)
-        ]
-        for step, batch in batches
-    ]
-    learnable = [name for name in problem.graph.num_nodes if name not in problem.graph.features]
-    owners = {  # a type's rows are owned by the shard that reads most of them
-        name: int(np.argmax([sum(len(rows[shard].get(name, ())) for rows in read) for shard in range(len(shards))]))
-        for name in learnable
-    }
-    for (_, batch), rows in zip(batches, read, strict=True):
+    moved = Moved(meetings=1 if problem.model.over == "relations" else 2)
+    for step, batch in batches:
         moved.partials += ring(len(shards), len(batch) * hidden * FLOAT)
         moved.weights += ring(len(shards), weights)
-        for name in learnable:
-            counts = [len(own.get(name, ())) for own in rows]
-            others = sum(count for shard, count in enumerate(counts) if shard != owners[name])
-            moved.learnable_rows += others * hidden * FLOAT * 2
-            moved.replicated_tables += sum(counts) * (hidden + 1) * FLOAT * (len(shards) - 1)
+        for number, (samplers, shard) in enumerate(zip(execution.rel_source.samplers, shards, strict=True)):
+            (sampler,) = samplers  # branches that are dealt out are whole
+            for name, ids in input_rows(sampler, {target: batch}, seed, step).items():
+                if parts is not None and name in parts.placement.homes and name in shard.reads:
+                    remote = int((parts.placement.places(name, ids) != number).sum())
+                    moved.learnable_rows += remote * hidden * FLOAT * 2
+    moved.learnable_rows_compiled = float(permuted_bytes(execution) * len(batches))
     return moved
+
+
+def permuted_bytes(execution: RelationsFirst) -> int:
+    """Bytes that all devices send in the permutations of the compiled update, by which learnable rows go."""
+    text = execution.lower_update().compile().as_text()
+    assert text is not None
+    module = parse(text)
+    found = 0
+    for computation in module.executed.values():
+        for each in computation.instructions.values():
+            if each.opcode == "collective-permute":
+                pairs = re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}", each.attributes)
+                assert pairs is not None
+                found += each.num_bytes * pairs.group(1).count("{")
+    return found
 
 
 def data_parallel(
@@ -153,11 +159,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shards", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--network-gbit", type=float, default=10.0, help="of the model of seconds")
     parser.add_argument("--out", type=Path, default=RESULTS / "heta.json")
+    parser.add_argument("--page", action="store_true", help="write the table into docs/distributed.md")
     options = parser.parse_args(arguments)
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", max(options.shards))
     config = load_recipe(options.config)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, format="synthetic", scale=options.scale))
     graph = read_graph(config)
-    execution = Sampled(pose(graph, config))
+    execution = Sampled(pose(graph, _distributed(config, devices=1)))
     problem, sampling = execution.problem, execution.sampling
     weights = num_bytes(with_tables(execution.abstract_params, {}))
     epoch = EpochBatches(problem.task.training_examples(), config.sampling.batch_size, config.run.seed)
@@ -172,12 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Say()(f"without METIS: {error}")
     entries: list[dict[str, Any]] = []
     for shards in options.shards:
-        divided = dataclasses.replace(
-            config, distributed=dataclasses.replace(config.distributed, strategy="raf", relation_shards=shards)
-        )
-        ways = {
-            "relations first": relations_first(dataclasses.replace(problem, config=divided), sampling, batches, weights)
-        }
+        divided = _distributed(config, strategy="raf", relation_shards=shards, devices=shards)
+        ways = {"relations first": relations_first(RelationsFirst(pose(graph, divided)), batches, weights)}
         for name, cut in cuts_of(problem, shards, adjacency).items():
             ways[f"data, {name}"] = data_parallel(problem, sampling, batches, weights, cut)
         ours = ways["relations first"]
@@ -185,7 +190,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sent = (moved.total + moved.weights) / steps / shards
             model_s = sent / (options.network_gbit * 1e9 / 8) + (moved.meetings + 1) * WorkCosts().rendezvous_s
             rest = (moved.total - moved.learnable_rows) / (ours.total - ours.learnable_rows)
-            own = {key: value / steps for key, value in dataclasses.asdict(moved).items() if key != "meetings"}
+            own = {
+                key: None if value is None else value / steps
+                for key, value in dataclasses.asdict(moved).items()
+                if key != "meetings"
+            }
             entries.append(
                 {"shards": shards, "way": name, "bytes_a_step": own, "meetings": moved.meetings,
                  "epoch_bytes": moved.total / steps * epoch.steps_per_epoch,
@@ -193,30 +202,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
                  "times_without_learnable_rows": rest,
                  "exchange_epoch_s_modelled": model_s * epoch.steps_per_epoch}
             )  # fmt: skip
+    command = f"python -m bench.heta --config {options.config} --scale {options.scale} --steps {steps}"
     store(
         options.out,
-        {"command": f"python -m bench.heta --config {options.config} --scale {options.scale} --steps {steps}",
-         "commit": commit(), "graph": problem.graph.name, "nodes": dict(problem.graph.num_nodes),
+        {"command": command, "commit": commit(), "graph": problem.graph.name, "nodes": dict(problem.graph.num_nodes),
          "batch_size": config.sampling.batch_size, "fan_out": str(config.sampling.fan_out), "entries": entries},
     )  # fmt: skip
-    Say().table(
-        f"MiB a step that all devices send, {steps} steps of {problem.graph.name}",
-        ["shards", "way", "partials", "fixed", "learnable", "weights", "times ours", "without learnable"],
-        [
-            [
-                str(each["shards"]),
-                each["way"],
-                *(
-                    f"{each['bytes_a_step'][key] / 2**20:.2f}"
-                    for key in ("partials", "fixed_rows", "learnable_rows", "weights")
-                ),
-                f"{each['times_relations_first']:.1f}",
-                f"{each['times_without_learnable_rows']:.1f}",
-            ]
-            for each in entries
-        ],
-    )
+    rows = [_shown(each) for each in entries]
+    Say().table(f"MiB a step that all devices send, {steps} steps of {problem.graph.name}", HEADINGS, rows)
+    if options.page:
+        lines = [f"| {' | '.join(each)} |" for each in (HEADINGS, ["---"] * len(HEADINGS), *rows)]
+        about = f"By `{command}` (`bench/results/heta.json`)."
+        write_between(
+            ROOT / "docs" / "distributed.md", "<!-- heta -->", "<!-- /heta -->", "\n".join([*lines, "", about])
+        )
     return 0
+
+
+HEADINGS = [
+    *("shards", "way", "partials", "fixed rows", "learnable rows", "learnable rows, compiled", "times relations first"),
+    *("without learnable rows", "exchange an epoch (model)"),
+]
+
+
+def _shown(entry: Mapping[str, Any]) -> list[str]:
+    """A row of the table."""
+    kinds = ("partials", "fixed_rows", "learnable_rows", "learnable_rows_compiled")
+    sizes = [entry["bytes_a_step"][kind] for kind in kinds]
+    return [
+        str(entry["shards"]),
+        entry["way"],
+        *("-" if size is None else f"{size / 2**20:.1f}" for size in sizes),
+        f"{entry['times_relations_first']:.1f}",
+        f"{entry['times_without_learnable_rows']:.1f}",
+        f"{entry['exchange_epoch_s_modelled']:.1f} s",
+    ]
+
+
+def _distributed(config: Config, **changes: Any) -> Config:
+    return dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, **changes))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,11 @@ def parser() -> OneLineParser:
         help="with --method meta, gigabits a second between shards: the slower, the more balance a plan gives up for"
         " less traffic (default 10)",
     )
+    top.add_argument(
+        "--whole-branches",
+        action="store_true",
+        help="with --method meta, a plan that training runs: none of its branches are cut deeper",
+    )
     top.add_argument("--overwrite", action="store_true", help="replace a partition that is there already")
     top.add_argument("--check", metavar="FOLDER", help="verify a partition instead: every file of every part")
     add_options(top)
@@ -182,7 +187,14 @@ def _plan_shards(graph: "HeteroGraph", config: Config, options: Any, say: Say, o
         measured_costs=options.costs == "measured",
         network_gbit=options.network_gbit,
     )
-    plan = plan_shards(request.tree, request.counts, request.shape, request.costs, options.parts)
+    plan = plan_shards(
+        request.tree,
+        request.counts,
+        request.shape,
+        request.costs,
+        options.parts,
+        whole_branches=options.whole_branches,
+    )
     measured = measure_plan(
         graph,
         plan,
@@ -214,6 +226,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise InputError("command line: give --out FOLDER to write the parts, or --plan to see the report alone")
     if not options.tolerance >= 1:
         raise InputError(f"command line: --tolerance {options.tolerance} must be at least 1, which is equal shares")
+    if options.whole_branches and options.method != "meta":
+        raise InputError(f"command line: --whole-branches is of --method meta, not of {options.method!r}; leave it out")
     if not 0 < options.network_gbit < float("inf"):
         raise InputError(f"command line: --network-gbit {options.network_gbit} must be above 0")
     if not 0 <= options.seed < 2**32:

@@ -110,4 +110,4 @@ class _Elsewhere(DeviceMesh):
         self.mesh = mesh(gpu, count)
         self.devices = tuple(np.asarray(self.mesh.devices).ravel().tolist())
         self.size, self.relation_shards = count, 1
-        self.local_shards = range(count)
+        self.local_shards = self.local_numbers = range(count)

@@ -351,7 +351,9 @@ class DistributedConfig:
     relation_shards: int = _option(
         0, "raf: shards that the relations into the targets are dealt out to; 0: as distributed.plan says", minimum=0
     )
-    plan: str = _option("", "raf: a plan of `python -m jhgnn.partition --method meta --out`; empty: dealt out by size")
+    plan: str = _option(
+        "", "raf: a plan of `python -m jhgnn.partition --method meta --whole-branches --out`; empty: dealt out by size"
+    )
     parts: str = _option(
         "",
         "folder of python -m jhgnn.partition with a part for each device: rows of features and embeddings are then cut"

@@ -47,6 +47,29 @@ class Placement:
             homes[node_type] = (place * rows[node_type] + row).astype(np.int32)
         return cls(assignment.num_parts, rows, homes, assignment.method)
 
+    @classmethod
+    def joint(cls, parts: Mapping[str, np.ndarray], num_places: int, method: str) -> "Placement":
+        """A place's rows of all types stand in one array, one type after the other, each in the order of ids.
+
+        `rows` are then those of all types, the same for each. `parts` are the places of nodes, int32 `[num_nodes]`.
+
+        Raises:
+            InputError: more rows than an int32 numbers.
+        """
+        begin, found = np.zeros(num_places, np.int64), {}
+        for node_type, places in parts.items():
+            counts = np.bincount(places, minlength=num_places)
+            order = np.argsort(places, kind="stable")
+            rank = np.empty(len(places), np.int64)
+            rank[order] = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+            found[node_type] = begin[places] + rank
+            begin += counts
+        rows = max(1, int(begin.max(initial=0)))
+        if num_places * rows >= 2**31:
+            raise InputError(f"{num_places} devices of {rows} learnable rows: need below 2**31")
+        homes = {name: (parts[name].astype(np.int64) * rows + row).astype(np.int32) for name, row in found.items()}
+        return cls(num_places, dict.fromkeys(parts, rows), homes, method)
+
     def check(self, graph: HeteroGraph, where: str) -> None:
         """Raises InputError unless every node of the graph has a home here."""
         for node_type, count in graph.num_nodes.items():

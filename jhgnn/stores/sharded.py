@@ -1,9 +1,10 @@
 """Rows cut over an axis of the mesh: a place keeps the rows of its own nodes, fetches those of others once a step for
 all types and hops, and gives the gradients of learnable ones back to where the rows are.
 
-A step takes one `all_to_all` of requests, one of rows, and one of gradients, whatever the number of types. A place
-reads its own rows without them. Requests of one place to another are padded to capacities; where they do not suffice,
-the fetch says so, its rows are invalid, and the batch is to be run again with larger ones.
+A step takes one exchange of requests, one of rows, and one of gradients, whatever the number of types: see
+`jhgnn.stores.exchange` for the collectives that each is. A place reads its own rows without them. Requests of one
+place to another are padded to capacities; where they do not suffice, the fetch says so, its rows are invalid, and the
+batch is to be run again with larger ones.
 
 Source: pre-gathering of HopGNN (as LeapGNN, arXiv 2409.00657), for several types and with the way back.
 """
@@ -15,8 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jhgnn.graph.sampled import FrozenCounts
-from jhgnn.ops.words import from_words, to_words
+from jhgnn.stores.exchange import Exchange, Room
 from jhgnn.stores.touched import TouchedRows, sum_repeated, take
 
 Answer = Callable[[str, jax.Array, Sequence[jax.Array]], Sequence[jax.Array]]
@@ -29,8 +29,8 @@ class Route(NamedTuple):
 
     Attributes:
         own: int32 `[n]`, row of each id at this place, or -1.
-        sent: int32 `[n]`, entry of each id's request in the buffer `[places * capacity]`, or beyond it for none.
-        asked: int32 `[places, capacity]`, rows of this place that each other one asked for, or -1.
+        sent: int32 `[n]`, entry of each id's request in the buffer of requests, or beyond it for none.
+        asked: int32 `[requests]`, rows of this place that others asked for, or -1.
     """
 
     own: jax.Array
@@ -53,16 +53,12 @@ class ShardedRows:
     Attributes:
         tables: node type -> leaves `[rows, ...]`, this place's.
         homes: node type -> int32 `[num_nodes]`, `place * rows + row`.
-        capacities: requests of each type that one place may send to another; 0: it needs none.
-        num_places: on the axis.
-        axis: of the mesh.
+        exchange: of requests, rows and gradients.
     """
 
     tables: Mapping[str, Any]
     homes: Mapping[str, jax.Array]
-    capacities: FrozenCounts
-    num_places: int
-    axis: str
+    exchange: Exchange
 
     def fetch(self, ids: Mapping[str, jax.Array]) -> Fetched:
         """The rows of ids by type, int32 `[n]`, -1 for none, for which the rows are those of anything.
@@ -83,7 +79,7 @@ class ShardedRows:
     ) -> tuple[dict[str, list[jax.Array]], dict[str, Route], jax.Array]:
         """What the homes of ids answer, in the order of the ids; the routes; and whether requests did not fit.
 
-        Two collectives for all types together, or none where no place asks another one.
+        Two exchanges for all types together, or none where no place asks another one.
 
         Args:
             ids: as of `fetch`.
@@ -97,97 +93,80 @@ class ShardedRows:
         for name, own in ids.items():
             routes[name], requests[name], over = self._request(name, own)
             overflowed |= over
-        remote = [name for name in ids if requests[name].shape[1]]
+        remote = [name for name in ids if len(requests[name])]
         came: dict[str, list[jax.Array]] = {}
         if remote:
+            # One more than the row, so that zeros, which come from whoever has not sent, ask for none.
             sent = {
-                name: [requests[name], *_sent(routes[name], requests[name], beside.get(name, ()))] for name in remote
+                name: [requests[name] + 1, *_sent(routes[name], requests[name], beside.get(name, ()))]
+                for name in remote
             }
-            asked = self._meeting(sent)
-            routes |= {name: routes[name]._replace(asked=asked[name][0]) for name in remote}
-            came = self._meeting({name: list(answer(name, rows, more)) for name, (rows, *more) in asked.items()})
+            asked = self.exchange.sent(sent)
+            routes |= {name: routes[name]._replace(asked=asked[name][0] - 1) for name in remote}
+            answers = {name: list(answer(name, routes[name].asked, more)) for name, (_, *more) in asked.items()}
+            came = self.exchange.returned(answers)
         found = {name: list(answer(name, routes[name].own, beside.get(name, ()))) for name in ids}
         for name, got in came.items():
             found[name] = [_chosen(routes[name], mine, theirs) for mine, theirs in zip(found[name], got, strict=True)]
         return found, routes, overflowed
 
-    def _meeting(self, leaves: Mapping[str, list[jax.Array]]) -> dict[str, list[jax.Array]]:
-        """Leaves `[places, ...]` of which row p goes to place p, all in one buffer; what came, alike."""
-        flat = [leaf for own in leaves.values() for leaf in own]
-        got = iter(from_words(self._exchanged(to_words(flat)), [_shape(leaf) for leaf in flat]))
-        return {name: [next(got) for _ in own] for name, own in leaves.items()}
-
     def give_back(self, routes: Mapping[str, Route], gradients: Mapping[str, jax.Array]) -> dict[str, TouchedRows]:
         """The gradients of fetched rows, `[n, width]` by type, summed over all places by those that keep the rows.
 
-        Each of this place's rows comes at most once, by its number here. One collective for all types.
+        Each of this place's rows comes at most once, by its number here. One exchange for all types.
         """
-        remote = [name for name in gradients if routes[name].asked.shape[1]]
-        buffers = []
-        for name in remote:
-            route, own = routes[name], gradients[name]
-            size = route.asked.size
-            empty = jnp.zeros((size, *own.shape[1:]), own.dtype)
-            filled = empty.at[route.sent].set(own, mode="drop", unique_indices=True)
-            buffers.append(filled.reshape(*route.asked.shape, *own.shape[1:]))
-        got: dict[str, jax.Array] = {}
-        if remote:
-            words = self._exchanged(to_words(buffers))
-            got = dict(zip(remote, from_words(words, [_shape(each) for each in buffers]), strict=True))
+        buffers = {}
+        for name, own in gradients.items():
+            route = routes[name]
+            if len(route.asked):
+                empty = jnp.zeros((len(route.asked), *own.shape[1:]), own.dtype)
+                buffers[name] = [empty.at[route.sent].set(own, mode="drop", unique_indices=True)]
+        got = self.exchange.sent(buffers) if buffers else {}
         summed = {}
         for name, own in gradients.items():
             ids, parts = routes[name].own, own
             if name in got:
-                ids = jnp.concatenate([ids, routes[name].asked.reshape(-1)])
-                parts = jnp.concatenate([own, got[name].reshape(-1, own.shape[1])])
+                ids = jnp.concatenate([ids, routes[name].asked])
+                parts = jnp.concatenate([own, *got[name]])
             summed[name] = sum_repeated(TouchedRows(ids, parts), jax.tree.leaves(self.tables[name])[0].shape[0])
         return summed
 
     def _request(self, name: str, ids: jax.Array) -> tuple[Route, jax.Array, jax.Array]:
         """The route of a type's ids without what others ask, the rows to ask each place for, and whether they fit."""
-        rows, capacity = jax.tree.leaves(self.tables[name])[0].shape[0], self.capacities.get(name)
+        rows, room = jax.tree.leaves(self.tables[name])[0].shape[0], self.exchange.room(name)
         homes = take(self.homes[name], ids)
         place, row = homes // rows, homes % rows
-        here = place == jax.lax.axis_index(self.axis)
+        here = place == self.exchange.index()
         own = jnp.where((ids >= 0) & here, row, -1)
         away = (ids >= 0) & ~here
-        size = self.num_places * capacity
-        nowhere = size + jnp.arange(len(ids), dtype=jnp.int32)  # apart, so that no two writes meet
-        if not capacity:
-            return Route(own, nowhere, jnp.zeros((self.num_places, 0), jnp.int32)), _none(self.num_places), away.any()
-        to_place = away[:, None] & (place[:, None] == jnp.arange(self.num_places, dtype=jnp.int32)[None, :])
-        rank = jnp.cumsum(to_place, axis=0, dtype=jnp.int32)
-        rank = jnp.take_along_axis(rank, place[:, None], axis=1, mode="promise_in_bounds")[:, 0] - 1
-        fits = away & (rank < capacity)
-        sent = jnp.where(fits, place * capacity + rank, nowhere)
-        asked = jnp.full(size, -1, jnp.int32).at[sent].set(row, mode="drop", unique_indices=True)
-        asked = asked.reshape(self.num_places, capacity)
+        nowhere = room.size + jnp.arange(len(ids), dtype=jnp.int32)  # apart, so that no two writes meet
+        if not room.size:
+            none = jnp.zeros(0, jnp.int32)
+            return Route(own, nowhere, none), none, away.any()
+        entry, fits = _entries(place, away, room, self.exchange.num_places)
+        sent = jnp.where(fits, entry, nowhere)
+        asked = jnp.full(room.size, -1, jnp.int32).at[sent].set(row, mode="drop", unique_indices=True)
         return Route(own, sent, asked), asked, (away & ~fits).any()
 
-    def _exchanged(self, words: jax.Array) -> jax.Array:
-        """Row p goes to place p, whose row for this one comes; `[places, words]`."""
-        return jax.lax.all_to_all(words, self.axis, 0, 0, tiled=True)
+
+def _entries(place: jax.Array, away: jax.Array, room: Room, num_places: int) -> tuple[jax.Array, jax.Array]:
+    """Where in the buffer each request of a place for rows of others stands, and whether there is room for it."""
+    to_place = away[:, None] & (place[:, None] == jnp.arange(num_places, dtype=jnp.int32)[None, :])
+    rank = jnp.cumsum(to_place, axis=0, dtype=jnp.int32)
+    rank = jnp.take_along_axis(rank, place[:, None], axis=1, mode="promise_in_bounds")[:, 0] - 1
+    return room.starts[place] + rank, away & (rank < room.counts[place])
 
 
 def _sent(route: Route, requests: jax.Array, leaves: Sequence[jax.Array]) -> list[jax.Array]:
-    """Leaves `[n]` of ids in the places of their requests, `[places, capacity]`."""
-    empty = [jnp.zeros(requests.size, leaf.dtype) for leaf in leaves]
+    """Leaves `[n]` of ids in the places of their requests, `[requests]`."""
+    empty = [jnp.zeros(len(requests), leaf.dtype) for leaf in leaves]
     return [
-        each.at[route.sent].set(leaf, mode="drop", unique_indices=True).reshape(requests.shape)
+        each.at[route.sent].set(leaf, mode="drop", unique_indices=True)
         for each, leaf in zip(empty, leaves, strict=True)
     ]
 
 
-def _none(num_places: int) -> jax.Array:
-    return jnp.zeros((num_places, 0), jnp.int32)
-
-
 def _chosen(route: Route, mine: jax.Array, got: jax.Array) -> jax.Array:
     """Own rows, and those that came, in the order of the ids."""
-    flat = got.reshape(-1, *got.shape[2:])
-    came = flat.at[jnp.minimum(route.sent, flat.shape[0] - 1)].get(mode="promise_in_bounds")
-    return jnp.where((route.sent < flat.shape[0]).reshape(-1, *[1] * (mine.ndim - 1)), came, mine)
-
-
-def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    came = got.at[jnp.minimum(route.sent, got.shape[0] - 1)].get(mode="promise_in_bounds")
+    return jnp.where((route.sent < got.shape[0]).reshape(-1, *[1] * (mine.ndim - 1)), came, mine)

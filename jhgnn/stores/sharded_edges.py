@@ -17,6 +17,7 @@ from jhgnn.sampling.device import Drawn, neighbors_of_rows
 from jhgnn.sampling.draw import stream_keys, vertex_keys
 from jhgnn.sampling.plan import Draw, SamplingPlan
 from jhgnn.sampling.walk import most_visited, one_step, walkers_keys
+from jhgnn.stores.exchange import AllToAll
 from jhgnn.stores.sharded import ShardedRows
 from jhgnn.stores.touched import take
 
@@ -120,7 +121,5 @@ class ShardedEdges:
         return ShardedRows(
             {name: self.nodes[own] for name, own in types.items()},
             {name: self.homes[own] for name, own in types.items()},
-            requests,
-            self.num_places,
-            self.axis,
+            AllToAll(requests, self.num_places, self.axis),
         )

@@ -191,8 +191,9 @@ class CheckpointStore:
         restored = _restore(path, tree, parts)
         self._before = path
         state, best_params = TrainState(**restored["state"]), restored["best_params"]
-        if parts is not None and not is_sharded(path):
-            state, best_params = parts.cut(state), parts.cut(best_params)
+        if parts is not None:
+            cut = parts.from_types if is_sharded(path) else parts.cut
+            state, best_params = cut(state), cut(best_params)
         return Checkpoint(state, best_params, progress)
 
     def begin(self, state: TrainState, recipe: str, *, resume: bool, parts: Parts | None = None) -> Checkpoint:

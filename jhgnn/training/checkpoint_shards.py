@@ -65,6 +65,7 @@ def write_shards(
         StorageError: another process has failed.
     """
     leads = jax.process_index() == 0
+    tree = {name: parts.by_type(part) for name, part in tree.items()}
     types, leaves = _types(tree), _by_name(tree)
     tables = sorted(name for name, node_type in types.items() if node_type)
 
@@ -73,7 +74,7 @@ def write_shards(
         path.mkdir(parents=True)
 
     def write() -> None:
-        for place in parts.mesh.local_shards:
+        for place in parts.own_places:
             _write_shard(path, place, [(leaves[name], types[name]) for name in tables], parts, about)
         if leads:
             _write_common(path / DENSE, {name: leaf for name, leaf in leaves.items() if not types[name]})
@@ -156,7 +157,7 @@ class _Wanted:
             kept = np.ones(num_nodes, bool)
             places = [np.asarray(own, np.int64) for own in ids]
         else:
-            placement, own_places = parts.placement, parts.mesh.local_shards
+            placement, own_places = parts.placement, parts.own_places
             rows, homes = placement.rows[node_type], placement.homes[node_type]
             self.lead, num_nodes = (len(own_places), rows), len(homes)
             kept = (placement.ids(node_type, own_places) >= 0).reshape(-1)
@@ -201,15 +202,16 @@ def _blocks(file: Path, places: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def _write_shard(path: Path, place: int, tables: list[tuple[Any, str]], parts: Parts, about: Mapping[str, Any]) -> None:
     folder = _shard_folder(path, place)
     folder.mkdir()
-    counts = {}
+    kept = {}
     for number, node_type in enumerate(_node_types(tables)):
         ids = parts.placement.ids(node_type, range(place, place + 1)).reshape(-1)
-        counts[node_type] = np.count_nonzero(ids >= 0)
-        np.save(folder / _ids_file(number), ids[ids >= 0], allow_pickle=False)
+        # A place keeps its nodes' rows in the order of ids, without any between them.
+        first = int(np.argmax(ids >= 0))
+        kept[node_type] = slice(first, first + np.count_nonzero(ids >= 0))
+        np.save(folder / _ids_file(number), ids[kept[node_type]], allow_pickle=False)
     for number, (leaf, node_type) in enumerate(tables):
-        # A place keeps its nodes' rows in the order of ids, and padding behind them.
         rows = _rows_at(leaf, place, parts.placement.rows[node_type])
-        np.save(folder / _rows_file(number), rows[: counts[node_type]], allow_pickle=False)
+        np.save(folder / _rows_file(number), rows[kept[node_type]], allow_pickle=False)
     files = {file.name: digest(file, sync=True) for file in sorted(folder.iterdir())}
     at = {what: about["progress"][what] for what in ("epoch", "step")}
     _write_json(folder / SHARD, at | {"place": place, "shards": parts.placement.num_places, "files": files})

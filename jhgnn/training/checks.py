@@ -205,7 +205,9 @@ def _check_strategy(config: Config, model: type[Model]) -> None:
                 raise InputError(f"distributed.{key} = {value!r} is for distributed.strategy = 'raf'; leave it out")
         return
     if distributed.parts or distributed.method:
-        raise InputError("distributed.strategy = 'raf' keeps all rows on every device; leave distributed.parts out")
+        raise InputError(
+            "distributed.strategy = 'raf' divides relations, not parts; leave distributed.parts and method out"
+        )
     if not sampling.batch_size:
         raise InputError("distributed.strategy = 'raf' trains on mini-batches; set sampling.batch_size")
     if config.task.name != "node_classification":

@@ -20,6 +20,7 @@ from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.nn.embeddings import tables_of
 from jhgnn.runtime.memory_limit import default_memory_limit_bytes, readable_bytes
 from jhgnn.sampling.native import gather_rows
+from jhgnn.stores.exchange import AllToAll
 from jhgnn.stores.sharded import ShardedRows
 from jhgnn.training.mesh import DATA, REPLICATED, SHARDED
 
@@ -130,9 +131,10 @@ class Fetching:
             name: min(self._placement.rows[name], max(1, -(-count // calls))) for name, count in most.items()
         }
         capacities = FrozenCounts.of(self.requests if self._places > 1 else {})
+        exchange = AllToAll(capacities, self._places, DATA)
 
         def fetched(tables: Any, homes: Any, ids: Mapping[str, jax.Array]) -> dict[str, Any]:
-            return ShardedRows(tables, homes, capacities, self._places, DATA).fetch(ids).rows
+            return ShardedRows(tables, homes, exchange).fetch(ids).rows
 
         homes = {name: jax.ShapeDtypeStruct(own.shape, own.dtype) for name, own in stores.homes.items()}
         ids = {

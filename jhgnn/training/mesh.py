@@ -34,6 +34,7 @@ class DeviceMesh:
         size: places on the axis `data`.
         local_shards: numbers of this process's places on that axis.
         local_devices: place on `data` and on `rel` of each of this process's devices.
+        local_numbers: their numbers among `devices`.
     """
 
     def __init__(self, devices_per_process: int = 0, *, relation_shards: int = 1) -> None:
@@ -60,11 +61,23 @@ class DeviceMesh:
         own = np.vectorize(lambda device: device.process_index == jax.process_index(), otypes=[bool])(places)
         mine = np.flatnonzero(own.any(axis=1))
         self.local_shards = range(int(mine[0]), int(mine[-1]) + 1)
+        numbers = np.flatnonzero(own)
+        self.local_numbers = range(int(numbers[0]), int(numbers[-1]) + 1)
         self.local_devices = tuple((int(place), int(shard)) for place, shard in np.argwhere(own))
         self.size, self.relation_shards = places.shape
         axes = (DATA, REL) if relation_shards > 1 else (DATA,)
         shaped = places if relation_shards > 1 else places[:, 0]
         self.mesh = Mesh(shaped, axes, axis_types=(AxisType.Auto,) * len(axes))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All of them; a device's index on them together is its number among `devices`."""
+        return self.mesh.axis_names
+
+    @property
+    def by_device(self) -> PartitionSpec:
+        """Cut along the leading dimension, one part a device."""
+        return BY_DEVICE if self.relation_shards > 1 else SHARDED
 
     @property
     def leads(self) -> bool:
@@ -97,7 +110,8 @@ class DeviceMesh:
             return self.place(tree, specs)
 
         def whole(leaf: jax.Array, spec: PartitionSpec) -> jax.Array:
-            shape = leaf.shape if spec == REPLICATED else (self.size, *leaf.shape[1:])
+            count = len(self.devices) if spec == BY_DEVICE else self.size
+            shape = leaf.shape if spec == REPLICATED else (count, *leaf.shape[1:])
             return jax.make_array_from_single_device_arrays(shape, NamedSharding(self.mesh, spec), [leaf])
 
         return jax.tree.map(whole, tree, _by_leaf(specs, tree))

@@ -31,7 +31,7 @@ from jhgnn.sampling.plan import SamplingPlan
 from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.stores.device import map_mirrors
 from jhgnn.stores.touched import take
-from jhgnn.training.mesh import REPLICATED, SHARDED, DeviceMesh, Specs, local
+from jhgnn.training.mesh import REPLICATED, DeviceMesh, Specs, local
 
 
 def read_parts(config: Config, graph: HeteroGraph, mesh: DeviceMesh, *, spare_rows: int = 0) -> "Parts | None":
@@ -77,15 +77,28 @@ class Parts:
 
     Attributes:
         placement: the home of every node.
-        mesh: whose places keep a part each.
+        mesh: whose devices keep a part each; a place is the number of a device.
     """
 
     placement: Placement
     mesh: DeviceMesh
 
+    @property
+    def own_places(self) -> range:
+        """Those of this process."""
+        return self.mesh.local_numbers
+
+    def by_type(self, tree: Any) -> Any:
+        """A tree that is cut, with a leaf for each node type's table, whose rows are found by `placement`."""
+        return tree
+
+    def from_types(self, tree: Any) -> Any:
+        """What is cut, from a tree with rows of this process's places for each node type, zeros where others stand."""
+        return tree
+
     def cut(self, tree: Any) -> Any:
         """Parameters or a state with the rows that this process's places keep, in the place of whole tables."""
-        own = self.mesh.local_shards
+        own = self.own_places
         return self._mapped(lambda name, table: self.placement.cut(name, np.asarray(local(table)), own), tree)
 
     def initial(self, make: Callable[[jax.Array], Any], seed: int) -> Any:
@@ -93,7 +106,7 @@ class Parts:
 
         Initial weights are hashes of their places in a table, so XLA computes those of the chosen rows alone.
         """
-        own = self.mesh.local_shards
+        own = self.own_places
         ids = {name: self.placement.ids(name, own) for name in self.placement.homes}
 
         def made(ids: Mapping[str, jax.Array], seed: jax.Array) -> Any:
@@ -107,18 +120,20 @@ class Parts:
 
     def abstract(self, tree: Any) -> Any:
         """Shapes and dtypes of `cut`, from those of a whole tree."""
-        own = self.mesh.local_shards
+        own = self.own_places
         return self._mapped(lambda name, table: self.placement.abstract(name, table, own), tree)
 
     def specs(self, tree: Any) -> Specs:
         """How each leaf of a tree is cut over the mesh."""
-        return self._mapped(lambda *_: SHARDED, jax.tree.map(lambda _: REPLICATED, tree))
+        return self._mapped(lambda *_: self.mesh.by_device, jax.tree.map(lambda _: REPLICATED, tree))
 
     def whole(self, tree: Any) -> Any:
         """A tree on the devices with whole tables on this host, NumPy; all processes call it, each gets all of it."""
 
         def hosted(mirror: Any) -> Any:
-            tables = {name: self.gathered(name, table) for name, table in sorted(tables_of(mirror).items())}
+            every = {name: _all_rows(table) for name, table in sorted(tables_of(mirror).items())}
+            by_type: Any = tables_of(self.by_type(with_tables(mirror, every)))
+            tables = {name: self.placement.whole(name, rows) for name, rows in by_type.items()}
             rest = jax.tree.map(lambda leaf: np.asarray(local(leaf)), with_tables(mirror, {}))
             return with_tables(rest, tables)
 
@@ -126,12 +141,11 @@ class Parts:
 
     def gathered(self, node_type: str, table: jax.Array) -> np.ndarray:
         """The rows of a type from all devices, in the order of ids, on this host; all processes call it."""
-        rows = multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table
-        return self.placement.whole(node_type, np.asarray(rows))
+        return self.placement.whole(node_type, _all_rows(table))
 
     def cut_features(self, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Features of all nodes, or of a folder of parts, as this process's places keep them."""
-        own = self.mesh.local_shards
+        own = self.own_places
         return {
             name: table.cut(self.placement.rows[name], own)
             if isinstance(table, PartRows)
@@ -143,7 +157,7 @@ class Parts:
         """The in-edges that a plan draws from as this process's places keep them, by relation, and the node of each row
         of the types that have any, int32 `[places, rows]`.
         """
-        own = self.mesh.local_shards
+        own = self.own_places
         relations = list(dict.fromkeys(relation for draw in plan.draws for relation in draw.steps))
         edges = {str(each): self.placement.cut_edges(each.target, graph.edges[each], own) for each in relations}
         return edges, {each.target: self.placement.ids(each.target, own) for each in relations}
@@ -198,9 +212,19 @@ class Parts:
 
     def _mapped(self, function: Callable[[str, Any], Any], tree: Any) -> Any:
         def mirror(own: Any) -> Any:
-            return with_tables(own, {name: function(name, table) for name, table in tables_of(own).items()})
+            tables = {name: function(name, table) for name, table in tables_of(own).items()}
+            return with_tables(own, self._stored(tables) if tables else {})
 
         return map_mirrors(mirror, tree)
+
+    def _stored(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What stands in a state for what is kept of the tables."""
+        return tables
+
+
+def _all_rows(table: jax.Array) -> np.ndarray:
+    """The rows of all devices, `[places, rows, ...]`, on this host; all processes call it."""
+    return np.asarray(multihost_utils.process_allgather(table, tiled=True) if jax.process_count() > 1 else table)
 
 
 def _rounded(counts: Mapping[str, int]) -> dict[str, int]:

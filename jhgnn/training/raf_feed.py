@@ -15,13 +15,18 @@ from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import Loader
 from jhgnn.sampling.plan import Capacities, SamplingPlan
+from jhgnn.stores.exchange import PairCounts
 from jhgnn.training.execution import Batch
 from jhgnn.training.loaded_feed import LoadedFeed, prefetch_of
 from jhgnn.training.mesh import BY_DEVICE, SHARDED, DeviceMesh
 from jhgnn.training.packing import Sizes, largest
+from jhgnn.training.raf_shards import RelShard
 from jhgnn.training.raf_step import BranchReader, RelBatch
 
 Seeds = Mapping[str, np.ndarray]
+
+Drawn = tuple[Sequence[SampledBlocks], int]
+"""The blocks of a shard's pieces, and the bucket that holds them."""
 
 SPECS: Any = RelBatch(SHARDED, BY_DEVICE, BY_DEVICE)  # type: ignore[arg-type]  # a spec for all buffers
 """How a batch is cut over the mesh."""
@@ -34,22 +39,26 @@ class RelSource:
     Attributes:
         mesh: of both axes.
         settings: the recipe's section `sampling`.
-        samplers: of each shard, over its own plan.
-        capacities: of each bucket, those of each shard for one place's share of a batch.
+        shards: what each draws.
+        samplers: of each shard, one for each of its pieces.
+        capacities: of each bucket, of each shard those of its pieces for one place's share of a batch.
         readers: of each bucket, those of each shard.
         compressed: draws whose tables come with their compressed edges.
         seeds_of: (examples, seed, step) -> their seeds by type.
         features_of: (blocks, types read) -> rows of the input frontier, on the host.
+        requests: of each bucket, learnable rows that each device may ask each one for; none where nothing is learnt.
     """
 
     mesh: DeviceMesh
     settings: SamplingConfig
-    samplers: tuple[HostSampler, ...]
-    capacities: tuple[tuple[Capacities, ...], ...]
+    shards: tuple[RelShard, ...]
+    samplers: tuple[tuple[HostSampler, ...], ...]
+    capacities: tuple[tuple[tuple[Capacities, ...], ...], ...]
     readers: tuple[tuple[BranchReader, ...], ...]
     compressed: Collection[str]
     seeds_of: Callable[[np.ndarray, int, int], Seeds]
     features_of: Callable[[SampledBlocks, Sequence[str]], dict[str, Any]]
+    requests: tuple[PairCounts, ...] = ()
 
     def sizes(self, bucket: int) -> Sizes:
         """Elements of a device's buffers."""
@@ -63,33 +72,44 @@ class RelSource:
         """
         cut = ids.reshape(self.mesh.size, -1)
         found = [
-            self.samplers[shard].sample(self.seeds_of(cut[place], seed, step), seed, step, self._buckets(shard, bucket))
+            self.drawn(shard, self.seeds_of(cut[place], seed, step), seed, step, self.capacities[bucket:])
             for place, shard in self.mesh.local_devices
         ]
         return self.packed(found, ids, bucket)
 
-    def packed(self, found: Sequence[tuple[SampledBlocks, int]], ids: np.ndarray, bucket: int) -> RelBatch:
+    def drawn(self, shard: int, share: Seeds, seed: int, step: int, capacities: Sequence[Any]) -> Drawn:
+        """The blocks of a shard's pieces for a place's share, and the first of some buckets that holds all of them."""
+        found, most = [], 0
+        for number, (sampler, piece) in enumerate(zip(self.samplers[shard], self.shards[shard].pieces, strict=True)):
+            seeds, own = piece.seeds(share), Buckets(tuple(each[shard][number] for each in capacities))
+            blocks, bucket = sampler.sample(seeds, seed, step, own)
+            found.append(blocks)
+            most = max(most, bucket)
+        if most and len(found) > 1:  # pieces of one shard are packed for one bucket
+            return self.drawn(shard, share, seed, step, capacities[most : most + 1])[0], most
+        return found, most
+
+    def packed(self, found: Sequence[Drawn], ids: np.ndarray, bucket: int) -> RelBatch:
         """Each local device's blocks with their features; zeros for blocks of a bigger bucket than this."""
         mesh, devices = self.mesh, self.mesh.local_devices
         buffers = {name: np.zeros((len(devices), size), name) for name, size in self.sizes(bucket).items()}
         too_small = np.array([own > bucket for _, own in found])
-        for number, (blocks, _) in enumerate(found):
+        for number, (pieces, _) in enumerate(found):
             if too_small[number]:
                 continue
             reader = self.readers[bucket][devices[number][1]]
-            complete = with_edges(blocks, self.compressed)
-            features = self.features_of(complete, reader.own.reads)
-            leaves = jax.tree.leaves((dataclasses.replace(complete, overflowed=np.zeros((), bool)), features))
+            read = []
+            for piece, blocks in zip(reader.pieces, pieces, strict=True):
+                complete = with_edges(blocks, self.compressed)
+                features = self.features_of(complete, piece.own.reads)
+                read.append((dataclasses.replace(complete, overflowed=np.zeros((), bool)), features))
+            leaves = jax.tree.leaves(read)
             reader.packing.write(leaves, {name: buffer[number] for name, buffer in buffers.items()})
         own = ids.reshape(mesh.size, -1)[mesh.local_shards.start : mesh.local_shards.stop]
         return RelBatch(own, buffers, too_small)
 
     def place(self, batch: RelBatch) -> RelBatch:
         return self.mesh.place(batch, SPECS)
-
-    def _buckets(self, shard: int, bucket: int) -> Buckets:
-        """From a bucket on."""
-        return Buckets(tuple(every[shard] for every in self.capacities[bucket:]))
 
 
 class _ShardSamplers:
@@ -100,7 +120,7 @@ class _ShardSamplers:
 
     @property
     def plan(self) -> SamplingPlan:
-        return self._source.samplers[0].plan
+        return self._source.samplers[0][0].plan
 
     def sample(self, seeds: Seeds, seed: int, step: int, buckets: Buckets) -> tuple[Any, int]:
         raise NotImplementedError("the loader of several places samples shards")
@@ -110,19 +130,16 @@ class _ShardSamplers:
     ) -> tuple[Any, int]:
         """Blocks of each local device with their buckets, and the bucket to pack them for."""
         source = self._source
-        first = source.mesh.local_shards.start
-        found = [
-            source.samplers[shard].sample(shards[place - first], seed, step, source._buckets(shard, 0))
-            for place, shard in source.mesh.local_devices
-        ]
+        first, devices = source.mesh.local_shards.start, source.mesh.local_devices
+
+        def drawn(capacities: Sequence[Any]) -> list[Drawn]:
+            return [source.drawn(shard, shards[place - first], seed, step, capacities) for place, shard in devices]
+
+        found = drawn(source.capacities)
         most = max(bucket for _, bucket in found)
         if most == 0 or jax.process_count() > 1:
             return found, 0  # other processes' shares are not known here: the program tells all that one was too large
-        again = [
-            source.samplers[shard].sample(shards[place - first], seed, step, fixed(source.capacities[most][shard]))
-            for place, shard in source.mesh.local_devices
-        ]
-        return [(blocks, most) for blocks, _ in again], most
+        return [(blocks, most) for blocks, _ in drawn(source.capacities[most : most + 1])], most
 
 
 class RelFeed(LoadedFeed):
@@ -139,7 +156,7 @@ class RelFeed(LoadedFeed):
         self._loader = Loader(
             _ShardSamplers(source),
             batches,
-            fixed(source.capacities[0][0]),
+            fixed(source.capacities[0][0][0]),
             seeds_of=lambda ids, step: source.seeds_of(ids, batches.seed, step),
             prefetch=prefetch_of(source.settings),
             gather=self._gather,
@@ -155,7 +172,7 @@ class RelFeed(LoadedFeed):
         return source.place(source.batch(ids, batches.seed, batches.global_step(batch.cursor), bucket))
 
     def _gather(self, found: Any, ids: np.ndarray, step: int) -> Any:
-        every = [padding_waste(blocks) for blocks, _ in found]
+        every = [padding_waste(blocks) for pieces, _ in found for blocks in pieces]
         waste = {kind: sum(own[kind] for own in every) / len(every) for kind in self.waste}
         buckets = {bucket for _, bucket in found}
         bucket = 0 if jax.process_count() > 1 else max(buckets)

@@ -1,9 +1,11 @@
 """What each shard of `rel` draws, reads and computes: its branches of the metatree, and all below them.
 
-The branches of a shard are relations into the targets, or metapaths. What a shard draws at each hop follows from them,
-hop by hop: along its own relations from the targets, and along all relations from every vertex type whose state some
-branch needs at that hop. So a vertex's state at an inner layer is whole wherever it is computed, and a relation that
-several shards need is computed by each for its own vertices.
+The branches of a shard are relations into the targets, or metapaths. A plan may have a shard compute a relation for
+some of the targets, and another one for the others; a shard then has a piece for each range of targets, as if it were a
+smaller batch. What a piece draws at each hop follows from its branches, hop by hop: along its own relations from the
+targets, and along all relations from every vertex type whose state some branch needs at that hop. So a vertex's
+state at an inner layer is whole wherever it is computed, and a relation that several shards need is computed by each
+for its own vertices.
 """
 
 import dataclasses
@@ -27,45 +29,87 @@ SELF = "self"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RelShard:
-    """One place on the axis `rel`.
+class RelPiece:
+    """What a shard computes for a range of the targets.
 
     Attributes:
         own: its branches, and the types that their layers make and read.
         plan: what it draws.
+        low, high, of: the targets from `low` to below `high` of `of`, by their position in a batch.
     """
 
     own: OwnBranches
     plan: SamplingPlan
+    low: int = 0
+    high: int = 1
+    of: int = 1
+
+    def span(self, share: int) -> slice:
+        """Its targets among those of a place on `data`."""
+        return slice(self.low * share // self.of, self.high * share // self.of)
+
+    def seeds(self, share: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Its part of a share's seeds, int32 by type."""
+        return {name: ids[self.span(len(ids))] for name, ids in share.items()}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RelShard:
+    """One place on the axis `rel`.
+
+    Attributes:
+        pieces: for different ranges of targets; most often one for all of them.
+    """
+
+    pieces: tuple[RelPiece, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its relations or metapaths, for any target."""
+        return tuple(dict.fromkeys(name for piece in self.pieces for name in piece.own.names))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Types whose input rows are read."""
+        return tuple(sorted({name for piece in self.pieces for name in piece.own.reads}))
+
+    @property
+    def own_row(self) -> bool:
+        """Whether it adds the targets' own projection, for any target."""
+        return any(piece.own.own_row for piece in self.pieces)
 
 
 def relation_shards(problem: Problem, sampling: Sampling) -> tuple[RelShard, ...]:
     """The shards that the recipe asks for, from its plan or dealt out largest first.
 
     Raises:
-        InputError: fewer than two shards, more shards than branches, or a plan that is of other relations, or that cuts
-            branches or divides the targets.
+        InputError: fewer than two shards, more shards than branches, or a plan that is of other relations, that cuts
+            branches, or that divides the targets where a piece of them is not enough.
     """
     config = problem.config
     names = _branches(problem, sampling)
     own_row = problem.model.over == "relations" and config.model.self_loop
     branches = [*names, SELF] if own_row else names
+    of = 1
     if config.distributed.plan:
-        owners = _of_plan(read_plan(config.distributed.plan), config.distributed, branches, sampling)
+        plan = read_plan(config.distributed.plan)
+        of, owners = plan.batch_size, _of_plan(plan, problem, branches, sampling)
     else:
-        owners = _dealt(problem, sampling, branches)
+        owners = [{(0, 1): own} for own in _dealt(problem, sampling, branches)]
     reads_receivers = own_row or config.model.residual or problem.model.attends()
     everywhere = config.model.residual or problem.model.attends()
-    return tuple(
-        _shard(
+
+    def piece(names: Sequence[str], low: int, high: int) -> RelPiece:
+        made = _piece(
             sampling,
-            tuple(name for name in own if name != SELF),
-            own_row=SELF in own,
+            tuple(name for name in names if name != SELF),
+            own_row=SELF in names,
             reads_receivers=reads_receivers,
-            needs_targets=everywhere or SELF in own,
+            needs_targets=everywhere or SELF in names,
         )
-        for own in owners
-    )
+        return dataclasses.replace(made, low=low, high=high, of=of)
+
+    return tuple(RelShard(tuple(piece(names, *span) for span, names in sorted(own.items()))) for own in owners)
 
 
 def _branches(problem: Problem, sampling: Sampling) -> list[str]:
@@ -74,9 +118,9 @@ def _branches(problem: Problem, sampling: Sampling) -> list[str]:
     return [draw.name for draw in sampling.plan.draws_at(0) if draw.target == target]
 
 
-def _shard(
+def _piece(
     sampling: Sampling, names: tuple[str, ...], *, own_row: bool, reads_receivers: bool, needs_targets: bool
-) -> RelShard:
+) -> RelPiece:
     plan = sampling.plan
     (target,) = plan.seed_types
     needed, makes = {target}, []
@@ -94,7 +138,7 @@ def _shard(
         return dataclasses.replace(draw, widths=widths, fan_outs=fan_outs)
 
     own_plan = dataclasses.replace(plan, draws=tuple(restricted(draw) for draw in plan.draws))
-    return RelShard(OwnBranches(names, own_row, tuple(makes), tuple(sorted(needed))), own_plan)
+    return RelPiece(OwnBranches(names, own_row, tuple(makes), tuple(sorted(needed))), own_plan)
 
 
 def _dealt(problem: Problem, sampling: Sampling, branches: Sequence[str]) -> list[list[str]]:
@@ -110,7 +154,8 @@ def _dealt(problem: Problem, sampling: Sampling, branches: Sequence[str]) -> lis
     if shards > len(names):
         raise InputError(
             f"distributed.relation_shards = {shards}, but only {len(names)} branches lead to"
-            f" {problem.task.targets[0]!r}: {', '.join(names)}; use at most as many shards"
+            f" {problem.task.targets[0]!r}: {', '.join(names)}; use at most as many shards, or a plan"
+            " of python -m jhgnn.partition --method meta --whole-branches"
         )
     weights = _weights(problem, sampling, names)
     placed = largest_first(weights, shards)
@@ -158,40 +203,65 @@ def _of_metapath(sampling: Sampling, draw: Draw) -> float:
     return float(np.minimum(degrees, draw.widths[0]).mean())
 
 
-def _of_plan(plan: MetaPlan, distributed: object, branches: Sequence[str], sampling: Sampling) -> list[list[str]]:
+Owned = dict[tuple[int, int], list[str]]
+"""Branches by the range of targets that they are for."""
+
+
+def _of_plan(plan: MetaPlan, problem: Problem, branches: Sequence[str], sampling: Sampling) -> list[Owned]:
     """The branches of each shard of a plan."""
-    shards = getattr(distributed, "relation_shards", 0)
+    shards = problem.config.distributed.relation_shards
     if shards not in (0, plan.num_shards):
         raise InputError(
             f"distributed.relation_shards = {shards}, but distributed.plan has {plan.num_shards} shards; leave it at 0"
         )
     tree = plan.tree
     children = set(tree.children(0))
-    for pieces in plan.shards:
+    owners: list[Owned] = [{} for _ in plan.shards]
+    for own, pieces in zip(owners, plan.shards, strict=True):
         for piece in pieces:
+            path = tree.path(piece.node)
             if piece.node not in children or not piece.whole:
                 raise InputError(
-                    f"distributed.plan cuts below a branch, at {tree.path(piece.node)!r}; training runs plans of whole"
-                    " branches: set distributed.relation_shards and leave the plan out"
+                    f"distributed.plan cuts below a branch, at {path!r}; training runs plans of whole branches: make it"
+                    " with python -m jhgnn.partition --method meta --whole-branches"
                 )
             if piece.targets != plan.batch_size:
-                raise InputError(
-                    f"distributed.plan divides the targets of {tree.path(piece.node)!r}; training runs plans of whole"
-                    " branches: set distributed.relation_shards and leave the plan out"
-                )
-    owners = [[tree.nodes[piece.node].name for piece in pieces] for pieces in plan.shards]
+                _check_divides(problem, plan, path)
+            own.setdefault((piece.low, piece.high), []).append(tree.nodes[piece.node].name)
     if sampling.metapaths:
-        owners = _metapaths_of(owners, sampling.metapaths)
-    owners = [[name for name in own if name in branches or name != SELF] for own in owners]
-    found = sorted(name for own in owners for name in own)
-    if found != sorted(branches):
+        whole = (0, plan.batch_size)
+        found = _metapaths_of([own.get(whole, []) for own in owners], sampling.metapaths)
+        owners = [{whole: own} for own in found]
+    owners = [_without(own, {SELF} - set(branches)) for own in owners]
+    planned = sorted({name for own in owners for names in own.values() for name in names})
+    if planned != sorted(branches):
         raise InputError(
-            f"distributed.plan is of other branches than this recipe's: {', '.join(found)}; need"
+            f"distributed.plan is of other branches than this recipe's: {', '.join(planned)}; need"
             f" {', '.join(sorted(branches))}"
         )
-    if not all(set(own) - {SELF} for own in owners):
+    if not all({name for names in own.values() for name in names} - {SELF} for own in owners):
         raise InputError("distributed.plan has a shard without relations into the targets; use fewer shards")
     return owners
+
+
+def _check_divides(problem: Problem, plan: MetaPlan, path: str) -> None:
+    """Refuses to divide the targets where a shard would need more than its piece of them."""
+    config, what = problem.config, f"distributed.plan divides the targets of {path!r}"
+    rest = "set distributed.relation_shards and leave the plan out"
+    if problem.model.over != "relations":
+        raise InputError(f"{what}, and {config.model.name!r} weighs metapaths by all targets of a batch: {rest}")
+    if config.model.residual:
+        raise InputError(f"{what}, and model.residual adds rows of all targets on every shard: {rest}, or leave it out")
+    if plan.batch_size != config.sampling.batch_size:
+        raise InputError(
+            f"{what} for batches of {plan.batch_size}, and sampling.batch_size = {config.sampling.batch_size}; make the"
+            " plan with this recipe"
+        )
+
+
+def _without(own: Owned, names: set[str]) -> Owned:
+    kept = {span: [name for name in found if name not in names] for span, found in own.items()}
+    return {span: found for span, found in kept.items() if found}
 
 
 def _metapaths_of(owners: Sequence[Sequence[str]], metapaths: Sequence[Metapath]) -> list[list[str]]:

@@ -16,6 +16,7 @@ from jhgnn.distributed.shares import Shares, plan_shares
 from jhgnn.errors import InputError
 from jhgnn.graph.erased import NAME as ERASED
 from jhgnn.graph.erased import ids_of_type
+from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.nn.embeddings import tables_of
 from jhgnn.nn.inputs import GraphSpec
 from jhgnn.random.counter_hash import mix
@@ -269,7 +270,7 @@ class Sampled(Execution):
     @functools.cached_property
     def layout(self) -> Layout:
         """What the programs are compiled for."""
-        return learn_layout(self)
+        return learn_layout(self, self.parts)
 
     @property
     def num_buckets(self) -> int:
@@ -284,6 +285,7 @@ class Sampled(Execution):
         if self.parts is None:
             return SampledReader(self.task, self.sampling, capacities)
         sizes = self.mesh.size, self.shares.num_parts
+        assert isinstance(variant.requests, FrozenCounts)
         return CutReader(self.task, self.sampling, capacities, variant.requests, variant.frontiers, *sizes)
 
     @property
@@ -335,7 +337,13 @@ class Sampled(Execution):
         """The evaluation that is traced for a bucket, for tasks whose figures add up over examples."""
         training = self.config.training
         return EvaluationProgram(
-            self.structure, self.task, self.reader(bucket), training.remat, training.micro_batches, self.common_layers
+            self.structure,
+            self.task,
+            self.reader(bucket),
+            training.remat,
+            training.micro_batches,
+            self.common_layers,
+            self.mesh.axes,
         )
 
     def lower_update(self, bucket: int = 0) -> jax.stages.Lowered:

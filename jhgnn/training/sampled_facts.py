@@ -18,7 +18,7 @@ def describe(execution: "Sampled") -> list[str]:
         lines.append(f"feature cache: {execution.features.describe()}")
     if execution.maps_tables:
         lines.append(f"embedding tables: {execution.mapped_shapes.describe(execution.records)}")
-    if execution.parts is not None:
+    if execution.parts is not None and execution.config.distributed.strategy != "raf":
         made = f"{execution.mesh.size} by {execution.parts.placement.method}"
         strategy, size = execution.config.distributed.strategy, execution.shares.size
         lines.append(f"parts: {made}; strategy {strategy}, shares of at most {size} targets")

@@ -16,6 +16,7 @@ from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.sampling.temporal import TemporalSampler, host_sampler
 from jhgnn.stores.device import DeviceRows
+from jhgnn.stores.exchange import PairCounts
 from jhgnn.training.parts import Parts
 from jhgnn.training.reuse import check_copies, empty_rows
 from jhgnn.training.sampled_step import Resident
@@ -28,12 +29,17 @@ PRESAMPLED_BATCHES = 4  # at least, where shares have homes and requests are lea
 
 
 class Variant(NamedTuple):
-    """What one program is compiled for: a bucket of slots, the rows that a device may ask another one for, and for each
-    hop the vertices that it may ask it about where edges are cut over the devices; else no hops.
+    """What one program is compiled for.
+
+    Attributes:
+        bucket: of slots.
+        requests: rows of each type that a device may ask another one for; or of all types, by pair of devices.
+        frontiers: for each hop, vertices that a device may ask another one about, where edges are cut over the devices;
+            else no hops.
     """
 
     bucket: int
-    requests: FrozenCounts = FrozenCounts(())
+    requests: FrozenCounts | PairCounts = FrozenCounts(())
     frontiers: tuple[FrozenCounts, ...] = ()
 
 
@@ -58,9 +64,11 @@ class Layout:
         return next(index for index, each in enumerate(self.variants) if each.bucket == bucket)
 
 
-def learn_layout(execution: "Sampled") -> Layout:
-    """Samples shares of the first batches, and lays out the arrays to place."""
-    sampling, config, parts = execution.sampling, execution.config, execution.parts
+def learn_layout(execution: "Sampled", parts: Parts | None) -> Layout:
+    """Samples shares of the first batches, and lays out the arrays to place; `parts` are those that features, and all
+    rows that programs fetch, are cut by.
+    """
+    sampling, config = execution.sampling, execution.config
     sampler: HostSampler | TurnSampler | TemporalSampler = host_sampler(
         sampling.sampled, sampling.plan, config.sampling.threads, sampling.facts
     )
@@ -101,12 +109,12 @@ def learn_layout(execution: "Sampled") -> Layout:
 
 def presampled_seeds(execution: "Sampled") -> Iterator[Mapping[str, np.ndarray]]:
     """Seeds of shares of the first batches, int32 by type."""
-    for step, shares in enumerate(_presampled_shares(execution)):
+    for step, shares in enumerate(presampled_shares(execution)):
         for share in shares:
             yield execution.seeds_of(share, execution.config.run.seed, step)
 
 
-def _presampled_shares(execution: "Sampled") -> Iterator[np.ndarray]:
+def presampled_shares(execution: "Sampled") -> Iterator[np.ndarray]:
     """The first batches by part, int32 `[parts, size]`; full ones, while there are any."""
     batches = execution.batches(execution.config.run.seed)
     order = batches.order(0)
@@ -127,7 +135,7 @@ def _cut_variants(
             [execution.seeds_of(own, seed, step) for own in of_device]
             for of_device in shares.reshape(execution.mesh.size, num_parts, -1)
         ]
-        for step, shares in enumerate(_presampled_shares(execution))
+        for step, shares in enumerate(presampled_shares(execution))
     )
     num_hops = execution.plan.num_hops if execution.sampling.partitioned else 0
     learnt, frontiers = parts.learnt_requests(sampler, buckets, seeds, seed, num_hops)

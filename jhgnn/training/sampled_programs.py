@@ -148,13 +148,17 @@ class SampledPrograms(Programs):
 
     def explain(self, state: TrainState, batch: Batch, where: str) -> str:
         """See `Programs`: this process's shares are run one by one, without what devices exchange within a layer."""
-        execution, (shard, _) = self.execution, batch.arguments
-        if self.super_batches is not None and (late := self.super_batches.too_old(state, shard)):
+        if self.super_batches is not None and (late := self.super_batches.too_old(state, batch.arguments[0])):
             return f"{where}; {late}"
-        if execution.parts is not None:  # a share alone has not the rows of other devices
+        if self.execution.parts is not None:  # a share alone has not the rows of other devices
             return f"{where}; {HINT}"
         if jax.process_count() > 1:  # the other processes are leaving, and what they hold is theirs
             return f"{where}; {HINT}"
+        return self.explain_shares(state, batch, where)
+
+    def explain_shares(self, state: TrainState, batch: Batch, where: str) -> str:
+        """The same of shares that read whole tables."""
+        execution, (shard, _) = self.execution, batch.arguments
         state, resident = as_host((state, self.resident))
         program = execution.update_program(batch.bucket, num_devices=1)
         reader, tables = program.reader, DeviceRows(tables_of(state.params))

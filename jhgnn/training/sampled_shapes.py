@@ -64,8 +64,9 @@ def device_bytes(execution: "Sampled", tree: Any, specs: Specs) -> int:
     """Of a tree on one device, from its arrays or their shapes on this process's devices."""
     if execution.parts is None:
         return num_bytes(tree)
+    count = len(execution.parts.own_places)
     cut = jax.tree.map(
-        lambda spec, part: num_bytes(part) // (1 if spec == REPLICATED else len(execution.mesh.local_shards)),
+        lambda spec, part: num_bytes(part) // (1 if spec == REPLICATED else count),
         specs,
         tree,
         is_leaf=lambda node: isinstance(node, PartitionSpec),

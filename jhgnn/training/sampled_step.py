@@ -27,6 +27,7 @@ from jhgnn.sampling.device import DrawHop, sample_on_device
 from jhgnn.sampling.entries import EdgeFacts, annotated_on_device
 from jhgnn.sampling.plan import Capacities
 from jhgnn.stores.device import DeviceRows
+from jhgnn.stores.exchange import AllToAll
 from jhgnn.stores.sharded import ShardedRows
 from jhgnn.stores.sharded_edges import ShardedEdges
 from jhgnn.stores.touched import take
@@ -250,7 +251,7 @@ class CutReader(SampledReader):
     def store(self, params: Params, resident: Resident) -> ShardedRows:
         """All rows of this device."""
         tables = {**resident.features.tables, **tables_of(params)}
-        return ShardedRows(tables, resident.homes, self.requests, self.num_places, DATA)
+        return ShardedRows(tables, resident.homes, AllToAll(self.requests, self.num_places, DATA))
 
     def read(self, params: Params, resident: Resident, batch: Shard) -> Read:
         blocks, store = self.blocks(resident, batch), self.store(params, resident)
@@ -317,7 +318,11 @@ class CutReader(SampledReader):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EvaluationProgram:
-    """Counts of one batch, without dropout, for tasks whose figures add up over examples."""
+    """Counts of one batch, without dropout, for tasks whose figures add up over examples.
+
+    Attributes:
+        axes: of the mesh; devices on others than `data` compute the same, though one may have less room than another.
+    """
 
     structure: nnx.GraphDef
     task: Any
@@ -325,6 +330,7 @@ class EvaluationProgram:
     remat: str
     micro_batches: int
     common_layers: int
+    axes: tuple[str, ...] = (DATA,)
 
     def __call__(self, params: Params, resident: Resident, batch: Shard) -> Any:
         """Counts of the whole batch, and on how many devices a sample overflowed."""
@@ -334,7 +340,14 @@ class EvaluationProgram:
             found = self._counts_of_parts(params, resident, batch)
         # One vector here as well: over several processes, collectives of one program may meet in different orders.
         vector, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found))
-        return unravel(jax.lax.psum(vector, DATA))
+        others = tuple(axis for axis in self.axes if axis != DATA)
+        if not others:
+            return unravel(jax.lax.psum(vector, DATA))
+        counts, overflowed = unravel(vector)
+        first = jax.lax.axis_index(others) == 0
+        counts = jax.tree.map(lambda leaf: jnp.where(first, leaf, 0), counts)
+        vector, unravel = ravel_pytree((counts, overflowed))
+        return unravel(jax.lax.psum(vector, self.axes))
 
     def _counts_of_parts(self, params: Params, resident: Resident, batch: Shard) -> Any:
         parts, batch_of = self.reader.parts(batch, self.micro_batches)

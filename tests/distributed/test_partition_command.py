@@ -123,6 +123,7 @@ WRONG = [
     (("--parts", 2, "--plan", "--method", "kmeans"), "argument --method: invalid choice: 'kmeans'"),
     (("--parts", 2, "--plan", "--tolerance", 0.5), "--tolerance 0.5 must be at least 1"),
     (("--parts", 2, "--plan", "--network-gbit", 0), "--network-gbit 0.0 must be above 0"),
+    (("--parts", 2, "--plan", "--whole-branches"), "--whole-branches is of --method meta, not of 'metis'"),
     (("--parts", 2, "--plan", "--seed", -1), "--seed -1 must be from 0"),
     (("--parts", 2, "--plan", "--format", "hgb"), "--format is of PATH, which is not given"),
     (("--parts", 2, "--plan", "--chart", "x.jpg"), "--chart x.jpg must end in .png, .svg or .pdf"),

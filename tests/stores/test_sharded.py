@@ -10,6 +10,7 @@ from jhgnn.distributed.assignment import Assignment
 from jhgnn.distributed.placement import Placement
 from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.graph.sparse_rows import SparseRows
+from jhgnn.stores.exchange import AllToAll
 from jhgnn.stores.sharded import ShardedRows
 
 IDS = {
@@ -33,7 +34,7 @@ def run(tables, capacities, ids=IDS):
     homes = {name: jnp.asarray(own) for name, own in placement.homes.items()}
 
     def both(own, ids):
-        store = ShardedRows(own, homes, FrozenCounts.of(capacities), 3, "d")
+        store = ShardedRows(own, homes, AllToAll(FrozenCounts.of(capacities), 3, "d"))
         found = store.fetch(ids)
         gradients = {"a": jnp.where((ids["a"] >= 0)[:, None], found.rows["a"], 0.0)}
         return found.rows, found.overflowed, store.give_back(found.routes, gradients)

@@ -7,16 +7,21 @@ entry, and of the parameters after some steps.
 import dataclasses
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.data import load
+from jhgnn.distributed.meta.plan import TRAFFIC, MetaPlan, Piece, write_plan
+from jhgnn.distributed.meta.tree import MetaTree, tree_of_schema
 from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.sampling.epoch import Cursor
-from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, DeviceMesh, local
+from jhgnn.training.joined_tables import JOINED
+from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from jhgnn.training.raf import RelationsFirst
@@ -102,8 +107,25 @@ def executions(case: dict, dtype: str) -> tuple[Sampled, RelationsFirst]:
         own = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, **distributed))
         return execution_of(pose(graph, own))
 
-    places = case["data"]
-    return of(devices=1), of(devices=places * case["rel"], strategy="raf", relation_shards=case["rel"])
+    devices = case["data"] * case["rel"]
+    if not case.get("divided"):
+        return of(devices=1), of(devices=devices, strategy="raf", relation_shards=case["rel"])
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.json"
+        tree = tree_of_schema(graph.schema, graph.target or "", model["layers"])
+        write_divided(plan, tree, config.sampling.batch_size, case["rel"])
+        return of(devices=1), of(devices=devices, strategy="raf", plan=str(plan))
+
+
+def write_divided(path: Path, tree: MetaTree, batch: int, shards: int) -> None:
+    """A plan in which two shards share the targets of each branch, unequally; the own row is a branch."""
+    pieces: list[list[Piece]] = [[] for _ in range(shards)]
+    for number, node in enumerate(tree.children(0)):
+        border = 2 + number % (batch - 3)
+        pieces[number % shards].append(Piece(node, 0, border))
+        pieces[(number + 1) % shards].append(Piece(node, border, batch))
+    sent = {kind: np.zeros(shards) for kind in TRAFFIC}
+    write_plan(MetaPlan(tree, batch, tuple(map(tuple, pieces)), {}, np.zeros((shards, 3)), sent, 0.0), path)
 
 
 def single_gradients(execution: Sampled, state, step: int):
@@ -113,7 +135,7 @@ def single_gradients(execution: Sampled, state, step: int):
 
     def sums(state, resident, shard):
         own, rows = program.part_sums(state, resident, shard)
-        return own, whole_tables(rows, state.params, (DATA,))
+        return own, whole_tables(rows, state, DATA)
 
     mesh = execution.mesh
     arguments = (state, execution.layout.resident, jax.tree.map(np.asarray, batch.arguments[0]))
@@ -129,22 +151,28 @@ def rel_gradients(execution: RelationsFirst, state, step: int):
 
     def sums(state, resident, own):
         found, rows = program._sums(state, resident, own)
-        return jax.lax.psum(found, (DATA, REL)), whole_tables(rows, state.params, (DATA, REL))
+        return jax.lax.psum(found, (DATA, REL)), {name: own_table(each, state, name) for name, each in rows.items()}
 
-    mesh: DeviceMesh = execution.mesh
-    arguments = (state, execution.layout.resident, jax.tree.map(np.asarray, batch.arguments[0]))
-    specs = (REPLICATED, REPLICATED, SPECS)
-    compiled = mesh.compile(sums, arguments, specs)
-    return host(compiled(*(mesh.place(each, spec) for each, spec in zip(arguments, specs, strict=True))))
+    mesh, parts = execution.mesh, execution.parts
+    specs = (REPLICATED if parts is None else parts.specs(state), REPLICATED, SPECS)
+    own = jax.tree.map(np.asarray, batch.arguments[0])
+    arguments = (state if parts is None else parts.cut(state), execution.layout.resident, own)
+    compiled = mesh.compile(sums, arguments, specs, results=(REPLICATED, mesh.by_device))
+    found, cut = compiled(*(mesh.place(each, spec) for each, spec in zip(arguments, specs, strict=True)))
+    if parts is None:  # all types have features
+        return host(found), {}
+    return host(found), {name: parts.gathered(name, cut[JOINED]) for name in parts.placement.homes}
 
 
-def whole_tables(rows, params, axes):
-    found = {}
-    for name, own in rows.items():
-        table = jnp.zeros_like(tables_of(params)[name])
-        where = jnp.where(own.ids >= 0, own.ids, table.shape[0])
-        found[name] = jax.lax.psum(table.at[where].add(own.gradients, mode="drop"), axes)
-    return found
+def whole_tables(rows, state, axis):
+    return {name: jax.lax.psum(own_table(each, state, name), axis) for name, each in rows.items()}
+
+
+def own_table(rows, state, name: str):
+    """Gradients by row of this device's table."""
+    table = jnp.zeros_like(tables_of(state.params)[name])
+    where = jnp.where(rows.ids >= 0, rows.ids, table.shape[0])
+    return table.at[where].add(rows.gradients, mode="drop")
 
 
 def host(tree):
@@ -182,7 +210,7 @@ def gradients_of(case: dict) -> dict:
         "weights": difference(*dense),
         "tables": difference(found[1], expected[1]),
         "nonzero": sum(bool(np.abs(leaf).max() > 1e-9) for leaf in leaves) / len(leaves),
-        "shards": [list(shard.own.names) for shard in many.shards],
+        "shards": [list(shard.names) for shard in many.shards],
     }
 
 
@@ -198,7 +226,7 @@ def steps_of(case: dict, count: int) -> dict:
             state, report = programs.update(state, batch)
             assert bool(local(report.finite))
             losses.append(float(local(report.loss)))
-        found.append((losses, host(state.params)))
+        found.append((losses, jax.tree.map(np.asarray, programs.whole(state.params))))
     (losses, params), (expected_losses, expected) = found[1], found[0]
     return {
         "losses": max(abs(a - b) for a, b in zip(losses, expected_losses, strict=True)),

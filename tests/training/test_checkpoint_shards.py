@@ -17,6 +17,7 @@ from jhgnn.distributed.placement import Placement
 from jhgnn.errors import InputError, StorageError
 from jhgnn.training import checkpoint_shards
 from jhgnn.training.checkpoint import CheckpointStore, Progress
+from jhgnn.training.joined_tables import JoinedTables
 from jhgnn.training.mesh import DeviceMesh
 from jhgnn.training.parts import Parts
 from jhgnn.training.state import TrainState
@@ -27,6 +28,12 @@ COUNTS = {"author": 7, "subject/of": 3}
 def parts_of(owners: dict[str, list[int]], devices: int = 2) -> Parts:
     assigned = {name: np.asarray(own, np.int32) for name, own in owners.items()}
     return Parts(Placement.of(Assignment(devices, assigned, "given")), DeviceMesh(devices))
+
+
+def joined_of(owners: dict[str, list[int]]) -> JoinedTables:
+    """All types in one array, as relations first keeps them."""
+    assigned = {name: np.asarray(own, np.int32) for name, own in owners.items()}
+    return JoinedTables(Placement.joint(assigned, 2, "given"), DeviceMesh(2))
 
 
 TWO = {"author": [0, 1, 1, 0, 0, 1, 0], "subject/of": [1, 1, 1]}
@@ -71,16 +78,17 @@ def test_rows_come_back_whole_cut_alike_and_cut_otherwise(tmp_path):
     same(loaded.state, state(2))
     same(loaded.best_params, whole_best(2))
     same(store.load_best_params(state(0).params), whole_best(2))
-    for parts in (parts_of(TWO), parts_of(OTHER), parts_of({name: [0] * n for name, n in COUNTS.items()}, 1)):
+    alone = parts_of({name: [0] * n for name, n in COUNTS.items()}, 1)
+    for parts in (parts_of(TWO), parts_of(OTHER), joined_of(OTHER), alone):
         cut = store.load(state(0), parts=parts)
         same(cut.state, parts.cut(state(2)))
         same(cut.best_params, parts.cut(whole_best(2)))
 
 
-def test_a_checkpoint_of_a_whole_state_is_read_by_parts(tmp_path):
+@pytest.mark.parametrize("parts", [parts_of(TWO), joined_of(TWO)], ids=["by type", "joined"])
+def test_a_checkpoint_of_a_whole_state_is_read_by_parts(tmp_path, parts):
     store = CheckpointStore(tmp_path / "checkpoints")
     store.save(*jax.tree.map(jnp.asarray, (state(4), whole_best(4))), Progress(4))
-    parts = parts_of(TWO)
     cut = store.load(state(0), parts=parts)
     same(cut.state, jax.tree.map(np.asarray, parts.cut(state(4))))
     same(cut.best_params, parts.cut(whole_best(4)))
@@ -89,7 +97,8 @@ def test_a_checkpoint_of_a_whole_state_is_read_by_parts(tmp_path):
 @given(st.data())
 def test_any_parts_are_read_by_any_others(tmp_path_factory, data):
     def drawn() -> Parts:
-        return parts_of({n: data.draw(st.lists(st.integers(0, 1), min_size=c, max_size=c)) for n, c in COUNTS.items()})
+        owners = {n: data.draw(st.lists(st.integers(0, 1), min_size=c, max_size=c)) for n, c in COUNTS.items()}
+        return joined_of(owners) if data.draw(st.booleans()) else parts_of(owners)
 
     store = saved(tmp_path_factory.mktemp("shards"), drawn(), 1)
     parts = drawn()
@@ -117,7 +126,7 @@ def test_no_more_rows_are_in_memory_than_are_kept_and_a_block(tmp_path, monkeypa
 class OnePlace:
     """The mesh of a process that keeps the first of two places."""
 
-    local_shards = range(1)
+    local_numbers = range(1)
 
 
 @pytest.mark.parametrize(

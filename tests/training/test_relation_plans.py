@@ -13,7 +13,6 @@ from jhgnn.errors import InputError
 from jhgnn.sampling.capacities import presampled
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training import raf
-from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from tests.models.heterographs import academic
@@ -22,9 +21,9 @@ from tests.training.minibatches import recipe
 BATCH = 8
 
 
-def execution(*, shards: int = 0, plan: str = "", **changes):
+def execution(name: str = "rgcn", *, shards: int = 0, plan: str = "", **changes):
     """An execution on this process's two devices."""
-    config = recipe("rgcn", **changes)
+    config = recipe(name, **changes)
     distributed = dataclasses.replace(
         config.distributed, strategy="raf", relation_shards=shards, plan=str(plan), devices=2
     )
@@ -36,21 +35,28 @@ BRANCHES = {TREE.nodes[number].name: number for number in TREE.children(0)}
 WRITES, COVERS = "author:writes:paper", "subject:covers:paper"
 
 
-def plan_of(path, *shards, tree=TREE):
+def plan_of(path, *shards, tree=TREE, row_owners=None):
     """Writes a plan with these pieces a shard: names of branches, or pieces themselves."""
     pieces = tuple(
         tuple(each if isinstance(each, Piece) else Piece(BRANCHES[each], 0, BATCH) for each in own) for own in shards
     )
     sent = {kind: np.zeros(len(shards)) for kind in TRAFFIC}
-    write_plan(MetaPlan(tree, BATCH, pieces, {}, np.zeros((len(shards), 3)), sent, 0.0), path)
+    write_plan(MetaPlan(tree, BATCH, pieces, row_owners or {}, np.zeros((len(shards), 3)), sent, 0.0), path)
     return path
 
 
 @pytest.mark.parametrize("shards", [((WRITES, "self"), (COVERS,)), ((COVERS,), ("self", WRITES))])
 def test_shards_are_those_of_the_plan(shards, tmp_path):
     found = execution(plan=plan_of(tmp_path / "plan.json", *shards)).shards
-    assert [shard.own.names for shard in found] == [tuple(name for name in own if name != "self") for own in shards]
-    assert [shard.own.own_row for shard in found] == ["self" in own for own in shards]
+    assert [shard.names for shard in found] == [tuple(name for name in own if name != "self") for own in shards]
+    assert [shard.own_row for shard in found] == ["self" in own for own in shards]
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_the_plan_says_who_owns_learnable_rows(owner, tmp_path):
+    """Also a shard that reads none of them."""
+    found = execution(plan=plan_of(tmp_path / "plan.json", (WRITES,), (COVERS, "self"), row_owners={"subject": owner}))
+    assert set(found.parts.placement.places("subject", np.arange(4))) == {owner}
 
 
 def pieces_below(name: str) -> tuple[Piece, ...]:
@@ -60,8 +66,33 @@ def pieces_below(name: str) -> tuple[Piece, ...]:
 
 
 HALVES = tuple(Piece(BRANCHES[WRITES], low, low + BATCH // 2) for low in (0, BATCH // 2))
+DIVIDED = ((HALVES[0], COVERS), (HALVES[1], "self"))
+
+
+def test_a_plan_may_divide_the_targets_of_a_branch(tmp_path):
+    found = execution(plan=plan_of(tmp_path / "plan.json", *DIVIDED))
+    first, second = found.shards
+    assert [(piece.own.names, piece.span(BATCH)) for piece in first.pieces] == [
+        ((WRITES,), slice(0, 4)),
+        ((COVERS,), slice(0, 8)),
+    ]
+    assert [(piece.own.names, piece.own.own_row, piece.span(BATCH)) for piece in second.pieces] == [
+        ((), True, slice(0, 8)),
+        ((WRITES,), False, slice(4, 8)),
+    ]
+    assert f"relations of shard 0: {WRITES} for targets 0 to 3 of 8; {COVERS}" in found.describe()
+    seeds = {"paper": np.arange(4, dtype=np.int32)}  # at one of two places on `data`
+    assert [piece.seeds(seeds)["paper"].tolist() for piece in second.pieces] == [[0, 1, 2, 3], [2, 3]]
+
+
 REFUSED = {
-    "targets divided": (((HALVES[0], COVERS), (HALVES[1], "self")), {}, rf"divides the targets of '.*{WRITES}'"),
+    "targets of metapaths": (DIVIDED, {"name": "han"}, r"'han' weighs metapaths by all targets of a batch"),
+    "targets beside a residual": (DIVIDED, {"residual": True}, r"model\.residual adds rows of all targets"),
+    "targets of other batches": (
+        DIVIDED,
+        {"sampling": {"batch_size": 16}},
+        rf"divides the targets of '.*{WRITES}' for batches of 8, and sampling\.batch_size = 16",
+    ),
     "a branch cut": (((*pieces_below(WRITES), "self"), (COVERS,)), {}, rf"cuts below a branch, at '.*{WRITES}"),
     "another number": (
         ((WRITES, "self"), (COVERS,)),
@@ -123,4 +154,4 @@ def trained(execution):
     state = programs.place(execution.initial_state(1))
     for batch, _ in zip(programs.feed(0).iterate(Cursor()), range(3), strict=False):
         state, _ = programs.update(state, batch)
-    return jax.tree.map(lambda leaf: np.asarray(local(leaf)), state.params), programs.overflows
+    return jax.tree.map(np.asarray, programs.whole(state.params)), programs.overflows

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,13 +14,18 @@ import numpy as np
 import pytest
 
 from jhgnn.errors import InputError
+from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.profiling.collectives import collectives
 from jhgnn.profiling.hlo import parse
+from jhgnn.stores.exchange import Pairwise
+from jhgnn.training.joined_tables import JOINED
 from jhgnn.training.packing import Packing, largest
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
+from jhgnn.training.raf import RelPrograms
 from tests.models.heterographs import academic
 from tests.training.minibatches import recipe
+from tests.training.rel_equality import mag_like
 
 ROOT = Path(__file__).parents[2]
 HAN = {"name": "han", "layers": 1}
@@ -42,6 +48,12 @@ SLOW_GRADIENTS = [
     {"graph": "acm", "model": HAN | {"layers": 3, "projection_bias": True}, "data": 1, "rel": 2},
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "training": {"remat": "full"}},
 ]
+DIVIDED = [
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "divided": True},
+    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 2, "divided": True},
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 1, "self_loop": False}, "data": 1, "rel": 5, "divided": True},
+]
+"""By plans that divide the targets of each branch among two shards, the last of them for more shards than branches."""
 SGD = {"optimizer": "sgd", "learning_rate": 0.05}  # Adam turns the rounding of gradients near 0 into steps
 STEPS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "steps": 20, "training": SGD},
@@ -85,6 +97,11 @@ def test_gradients_of_more_layers_and_meshes(first):
 
 
 @pytest.mark.slow
+def test_gradients_of_plans_that_divide_targets():
+    check_gradients(DIVIDED)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STEPS, ids=lambda case: f"{case['model']['name']}-{case['graph']}")
 def test_twenty_steps_are_those_of_one_device(case):
     (found,) = run_cases([case], x64=False)
@@ -100,31 +117,77 @@ def first(graph=None, *, shards: int = 2, devices: int = 2, **changes):
     return execution_of(pose(graph or academic(), dataclasses.replace(config, distributed=distributed)))
 
 
+def exchanged(execution):
+    return collectives(parse(execution.lower_update().compile().as_text()))
+
+
+def met_bytes(execution) -> int:
+    """Of the sum over `rel`, and of that over all devices."""
+    batch, hidden = execution.config.sampling.batch_size, execution.config.model.hidden
+    dense = with_tables(execution.abstract_params, {})
+    # Beside gradients loss, count, overflows, two votes, and the squares of the learnable rows' gradients.
+    return 4 * (batch * hidden + sum(leaf.size for leaf in jax.tree.leaves(dense)) + 6)
+
+
 @pytest.mark.parametrize("fan_out", ["2,2", pytest.param("8,8", marks=pytest.mark.slow)])
 def test_one_meeting_a_step_of_batch_times_hidden_values(fan_out):
-    """However many neighbours: one sum over `rel`, one of gradients over all devices, one exchange of touched rows."""
+    """However many neighbours; the only type with learnable rows is read by one shard, which nobody asks for them."""
     execution = first(sampling={"fan_out": fan_out})
-    module = parse(execution.lower_update().compile().as_text())
-    found = collectives(module)
-    batch, hidden = execution.config.sampling.batch_size, execution.config.model.hidden
-    dense = sum(
-        leaf.size for leaf in jax.tree.leaves({k: v for k, v in execution.abstract_params.items() if k != "embeddings"})
-    )
-    summed = dense + 3 + 2  # loss, count, overflows, and two votes
+    (covers,) = (number for number, shard in enumerate(execution.shards) if "subject" in shard.reads)
+    placement = execution.parts.placement
+    assert set(placement.places("subject", np.arange(4))) == {covers}
+    found = exchanged(execution)
+    assert set(found) == {"all-reduce"}
     assert found["all-reduce"].count == 2
-    assert found["all-reduce"].num_bytes == 4 * (batch * hidden + summed)
-    assert set(found) <= {"all-reduce", "all-gather"}
+    assert found["all-reduce"].num_bytes == met_bytes(execution)
+
+
+def test_learnable_rows_of_another_shard_come_and_their_gradients_go_by_pairs():
+    execution = first(mag_like())
+    placement = execution.parts.placement
+    owners = {name: set(placement.places(name, np.arange(len(homes)))) for name, homes in placement.homes.items()}
+    assert all(len(own) == 1 for own in owners.values())
+    read = [set(shard.reads) & set(owners) for shard in execution.shards]
+    assert read[0] & read[1]
+    found, exchange = exchanged(execution), Pairwise(execution.rel_source.requests[0], execution.mesh.axes)
+    assert found["all-reduce"].count == 2
+    assert found["all-reduce"].num_bytes == met_bytes(execution)
+    assert set(found) == {"all-reduce", "collective-permute"}
+    # Two devices have one distance; requests, rows and gradients, each with a word that keeps them in order.
+    ((count, pairs),) = exchange.distances
+    assert found["collective-permute"].count == 3
+    assert found["collective-permute"].num_bytes == 4 * (count * (1 + 2 * execution.config.model.hidden) + 3)
+    for shard, other in pairs:
+        assert any(owners[name] == {other} for name in read[shard])
+
+
+def test_a_device_has_room_for_the_rows_that_the_fullest_one_owns():
+    execution = first(mag_like())
+    sizes = {"author": 50, "field": 12, "institution": 6}
+    table = tables_of(execution.placed(execution.abstract_params))[JOINED]
+    homes = np.concatenate(list(execution.parts.placement.homes.values()))
+    owned = np.bincount(homes // table.shape[1], minlength=2)
+    assert owned.sum() == sum(sizes.values())
+    assert table.shape == (2, owned.max(), execution.config.model.hidden)
+
+
+def test_a_state_that_was_cut_is_whole_again():
+    execution = first(mag_like())
+    programs, state = RelPrograms(execution, [], []), jax.tree.map(np.asarray, execution.initial_state(1))
+    for placed in (programs.place(state), programs.initial_state(1)):
+        jax.tree.map(np.testing.assert_array_equal, programs.whole(placed), state)
 
 
 def test_a_shard_draws_its_own_relations_and_all_below_them():
     execution = first()
-    owned = [name for shard in execution.shards for name in shard.own.names]
+    owned = [name for shard in execution.shards for name in shard.names]
     assert sorted(owned) == ["author:writes:paper", "subject:covers:paper"]
-    assert sum(shard.own.own_row for shard in execution.shards) == 1
+    assert sum(shard.own_row for shard in execution.shards) == 1
     for shard in execution.shards:
-        drawn = [{draw.name for draw in shard.plan.draws_at(hop)} for hop in range(2)]
-        assert drawn[0] == set(shard.own.names)
-        sources = {name.split(":")[0] for name in shard.own.names} | ({"paper"} if shard.own.own_row else set())
+        (piece,) = shard.pieces
+        drawn = [{draw.name for draw in piece.plan.draws_at(hop)} for hop in range(2)]
+        assert drawn[0] == set(shard.names)
+        sources = {name.split(":")[0] for name in shard.names} | ({"paper"} if shard.own_row else set())
         assert {name.split(":")[2] for name in drawn[1]} == sources
 
 
@@ -135,6 +198,7 @@ def test_a_shard_draws_its_own_relations_and_all_below_them():
         ({"shards": 0}, "set it to 2 or more, or name a plan"),
         ({"training": {"micro_batches": 2}}, "training.micro_batches does not go with"),
         ({"sampling": {"side": "device"}}, "samples on the host; leave sampling.side out"),
+        ({"training": {"optimizer": "lamb"}}, "lamb' scales updates by norms of whole tables, .* use 'adamw'"),
     ],
 )
 def test_what_is_not_covered_is_one_line(changes, message):
@@ -200,6 +264,21 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path):
     train(tmp_path / "cut", "--training.epochs=2", "--sampling.max_steps=0", "--resume")
     assert figures(tmp_path / "whole")["strategy"] == "raf"
     assert scores(tmp_path / "cut") == scores(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_shards_and_on_one_device(tmp_path):
+    """Its learnable rows and their moments are found by id; sums come in another order."""
+    train(tmp_path / "whole", "--training.epochs=2")
+    train(tmp_path / "cut", "--training.epochs=2", "--sampling.max_steps=5")
+    alone = "--distributed.strategy=data", "--distributed.relation_shards=0"
+    for name, devices, ways in (("three", 3, ("--distributed.relation_shards=3",)), ("alone", 1, alone)):
+        shutil.copytree(tmp_path / "cut", tmp_path / name)
+        train(
+            tmp_path / name, "--training.epochs=2", "--sampling.max_steps=0", "--resume", *ways, devices=devices,
+        )  # fmt: skip
+        assert figures(tmp_path / name).get("strategy", "data") == ("raf" if name == "three" else "data")
+        assert scores(tmp_path / name) == pytest.approx(scores(tmp_path / "whole"), rel=1e-4)
 
 
 @pytest.mark.slow

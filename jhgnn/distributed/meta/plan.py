@@ -156,11 +156,15 @@ def _from_json(content: Mapping[str, Any]) -> MetaPlan:
     tree, batch_size = MetaTree(tuple(nodes)), int(content["batch_size"])
     shards = tuple(tuple(Piece(**piece) for piece in pieces) for pieces in content["shards"])
     check_covers(tree, batch_size, shards)
+    owners = {str(name): int(shard) for name, shard in content["row_owners"].items()}
+    for name, shard in owners.items():
+        if not 0 <= shard < len(shards):
+            raise InputError(f"shard {shard} owns the rows of {name!r}, but there are {len(shards)} shards")
     return MetaPlan(
         tree=tree,
         batch_size=batch_size,
         shards=shards,
-        row_owners={str(name): int(shard) for name, shard in content["row_owners"].items()},
+        row_owners=owners,
         work_s=np.array(content["work_s"], np.float64).reshape(len(shards), len(KINDS)),
         sent_bytes={kind: np.array(content["sent_bytes"][kind], np.float64) for kind in TRAFFIC},
         predicted_s=float(content["predicted_s"]),

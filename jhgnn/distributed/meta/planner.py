@@ -22,7 +22,15 @@ MOST_CUTS, MOST_MOVES, MOST_TRIED = 8, 40, 16
 """Cuts of a plan, moves of its pieces, and pieces of a shard that are tried for a move, the heaviest first."""
 
 
-def plan_shards(tree: MetaTree, counts: TreeCounts, shape: ModelShape, costs: WorkCosts, num_shards: int) -> MetaPlan:
+def plan_shards(
+    tree: MetaTree,
+    counts: TreeCounts,
+    shape: ModelShape,
+    costs: WorkCosts,
+    num_shards: int,
+    *,
+    whole_branches: bool = False,
+) -> MetaPlan:
     """Divides a metatree among shards so that a step is predicted to be fastest.
 
     The branches of the targets are dealt out largest first. Where that leaves a shard with too much, as it must with
@@ -35,6 +43,7 @@ def plan_shards(tree: MetaTree, counts: TreeCounts, shape: ModelShape, costs: Wo
     Args:
         counts: of `count_tree`; the plan depends on them and on nothing else of the graph.
         num_shards: at least 1; more than the branches are welcome.
+        whole_branches: cuts none deeper, as training needs it.
 
     Raises:
         InputError: `num_shards` is below 1, or there are more shards than targets and branches could occupy.
@@ -44,7 +53,8 @@ def plan_shards(tree: MetaTree, counts: TreeCounts, shape: ModelShape, costs: Wo
     if num_shards > counts.batch_size:
         raise InputError(f"a plan for {num_shards} shards of batches of {counts.batch_size} targets; need fewer shards")
     work = tree_work(tree, counts, shape, costs)
-    return _Planner(tree, counts, costs, num_shards, work, Traffic(tree, counts, shape)).plan()
+    most_cuts = 0 if whole_branches else MOST_CUTS
+    return _Planner(tree, counts, costs, num_shards, work, Traffic(tree, counts, shape), most_cuts).plan()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,6 +65,7 @@ class _Planner:
     num_shards: int
     work: TreeWork
     traffic: Traffic
+    most_cuts: int
     weights: dict[tuple[int, bool, int], float] = dataclasses.field(default_factory=dict)
     kinds: dict[tuple[int, bool, int], np.ndarray] = dataclasses.field(default_factory=dict)
 
@@ -62,7 +73,7 @@ class _Planner:
         best = self._evaluated(self._dealt(()))
         considered: list[tuple[str, float]] = []
         cuts: tuple[int, ...] = ()
-        for _ in range(MOST_CUTS + 1 if self.num_shards > 1 else 0):
+        for _ in range(self.most_cuts + 1 if self.num_shards > 1 else 0):
             before = best
             name = f"cut deeper at {', '.join(map(self.tree.path, cuts))}" if cuts else "branches whole"
             for words, plan in self._ways(cuts, best):

@@ -63,6 +63,17 @@ def test_every_node_is_computed_once_for_every_target(case, num_shards):
 
 
 @settings(max_examples=15)
+@given(metagraphs(), st.integers(2, 6))
+def test_whole_branches_are_cut_over_targets_alone(case, num_shards):
+    tree, counts, shape = case
+    plan = plan_shards(tree, counts, shape, COSTS, num_shards, whole_branches=True)
+    check_covers(tree, counts.batch_size, plan.shards)
+    branches = tree.children(0)
+    assert all(piece.whole and piece.node in branches for pieces in plan.shards for piece in pieces)
+    assert plan.predicted_s <= dict(plan.considered)["branches whole, largest first"]
+
+
+@settings(max_examples=15)
 @given(metagraphs(), st.integers(2, 4))
 def test_no_way_to_keep_branches_whole_is_much_faster(case, num_shards):
     """All ways to deal out whole branches, tried: the plan is within Graham's bound of the best."""
