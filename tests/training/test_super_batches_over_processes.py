@@ -106,7 +106,7 @@ def alone(tmp_path_factory) -> Checkpoint:
     return checkpoint_of(folder)
 
 
-LAYOUTS = ["whole", "data", "parts"]
+LAYOUTS = [pytest.param("whole", marks=pytest.mark.long), pytest.param("data", marks=pytest.mark.long), "parts"]
 """Whole tables; rows that are cut; the same where each process reads its own part of the features alone."""
 
 
@@ -169,7 +169,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(("who", "layout"), [(0, "whole"), (1, "data")])
+@pytest.mark.parametrize(("who", "layout"), [pytest.param(0, "whole", marks=pytest.mark.long), (1, "data")])
 def test_a_helper_that_fails_in_one_process_ends_both(who, layout, parts, tmp_path):
     program = ["-c", BROKEN.replace("WHO", str(who))]
     errors = finish(*start_two(tmp_path / "run", *options_of(layout, parts), STOP, program=program), code=1)
@@ -195,7 +195,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("layout", ["whole", "parts"])
+@pytest.mark.parametrize("layout", [pytest.param("whole", marks=pytest.mark.long), "parts"])
 def test_rows_that_are_too_old_end_both(layout, parts, tmp_path):
     errors = finish(*start_two(tmp_path / "run", *options_of(layout, parts), STOP, program=["-c", OLD]), code=1)
     assert any("NonFiniteLossError" in error and "are not below 6 updates old" in error for error in errors), errors
