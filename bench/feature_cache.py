@@ -37,9 +37,11 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.4)
 Result = dict[str, Any]
 
 
-def measure(recipe: str, scale: float, steps: int, folder: Path) -> Result:
+def measure(recipe: str, scale: float, batch_size: int, steps: int, folder: Path) -> Result:
     """Interleaved steps of every budget."""
     config = load_recipe(recipe)
+    if batch_size:
+        config = override(config, {"sampling": {"batch_size": batch_size}}, where="--batch-size")
     graph = load("synthetic", config.data.preset, scale=scale, seed=config.data.seed)
     saved = save_graph(graph, folder / "graph")
     feature_bytes = sum(matrix.nbytes for matrix in graph.features.values() if isinstance(matrix, np.ndarray))
@@ -78,6 +80,7 @@ def measure(recipe: str, scale: float, steps: int, folder: Path) -> Result:
     return {
         "recipe": recipe,
         "scale": scale,
+        "batch_size": config.sampling.batch_size,
         "steps": count,
         "feature_bytes": feature_bytes,
         "commit": commit(),
@@ -136,11 +139,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--config", default="configs/rgcn_mag.toml", help="recipe with mini-batches (default: %(default)s)"
     )
     parser.add_argument("--scale", type=float, default=0.2, help="of the synthetic graph (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=0, help="targets a batch; 0: the recipe's (default: %(default)s)"
+    )
     parser.add_argument("--steps", type=int, default=0, help="of the epoch; 0: all (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="jhgnn-feature-cache-") as folder:
-        result = measure(options.config, options.scale, options.steps, Path(folder))
+        result = measure(options.config, options.scale, options.batch_size, options.steps, Path(folder))
     show(result)
     if options.out:
         store(options.out, result)

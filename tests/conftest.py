@@ -1,5 +1,6 @@
 """Test-wide settings: strict ranks, two forced CPU devices, quick compilation, and where the real data lies."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,22 @@ hypothesis.settings.register_profile("jhgnn", deadline=None, max_examples=25, de
 hypothesis.settings.load_profile("jhgnn")
 
 DATA_ROOT = Path(os.environ.get("JHGNN_DATA_ROOT", Path(__file__).parents[2] / "shared" / "data"))
+
+
+MOST_MAPS = 16_000
+"""Mapped areas of memory from which a test session forgets compiled programs, each of which has a dozen or more. Linux
+gives a process 65,530 (`vm.max_map_count`); XLA, which a worker of the slow tests once took to them, then crashes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """After each module, where there are many."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        gc.collect()
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
