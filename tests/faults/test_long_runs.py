@@ -20,7 +20,11 @@ LOOKS = 60
     ("settings", "epochs"),
     [
         pytest.param({"model": "rgcn"}, 3000, marks=pytest.mark.long),
-        ({"model": "rgat", "sampling": {"batch_size": 10, "fan_out": "3", "side": "host"}}, 300),
+        pytest.param(
+            {"model": "rgat", "sampling": {"batch_size": 10, "fan_out": "3", "side": "host"}},
+            300,
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["the whole graph", "mini-batches"],
 )

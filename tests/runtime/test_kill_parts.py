@@ -8,6 +8,7 @@ pytestmark = pytest.mark.usefixtures("compile_cache")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_after_a_kill_nothing_is_lost(tmp_path):
     (told,) = survived(tmp_path / "runs", 1, resumed_by=[1])
     assert list(told["difference"]) == ["1"]

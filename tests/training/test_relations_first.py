@@ -97,6 +97,7 @@ def test_gradients_of_more_layers_and_meshes(first):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_gradients_of_plans_that_divide_targets():
     check_gradients(DIVIDED)
 
@@ -267,6 +268,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_goes_on_with_other_shards_and_on_one_device(tmp_path):
     """Its learnable rows and their moments are found by id; sums come in another order."""
     train(tmp_path / "whole", "--training.epochs=2")

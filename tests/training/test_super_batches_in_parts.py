@@ -125,10 +125,10 @@ def test_rows_are_as_old_as_the_schedule_says(owner):
     ("strategy", "name", "hot"),
     [
         ("data", "rgcn", "stale"),
-        ("leapgnn", "rgcn", "stale"),
-        ("owner", "rgat", "stale"),
+        pytest.param("leapgnn", "rgcn", "stale", marks=pytest.mark.long),
+        pytest.param("owner", "rgat", "stale", marks=pytest.mark.long),
         ("owner", "han", "stale"),
-        ("owner", "rgcn", "literal"),
+        pytest.param("owner", "rgcn", "literal", marks=pytest.mark.long),
     ],
 )
 def test_strategies_and_models_train_as_one_device(strategy, name, hot):

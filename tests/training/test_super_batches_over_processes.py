@@ -195,7 +195,8 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("layout", [pytest.param("whole", marks=pytest.mark.long), "parts"])
+@pytest.mark.long
+@pytest.mark.parametrize("layout", ["whole", "parts"])
 def test_rows_that_are_too_old_end_both(layout, parts, tmp_path):
     errors = finish(*start_two(tmp_path / "run", *options_of(layout, parts), STOP, program=["-c", OLD]), code=1)
     assert any("NonFiniteLossError" in error and "are not below 6 updates old" in error for error in errors), errors
