@@ -34,7 +34,7 @@ class Room(NamedTuple):
 
 
 class Exchange(Protocol):
-    """Moves buffers that are laid out as `room` says, leaves `[size, ...]` of 4 or 8 bytes a number."""
+    """Moves buffers that are laid out as `room` says, leaves `[size, ...]` of 2, 4 or 8 bytes a number."""
 
     @property
     def num_places(self) -> int:

@@ -53,6 +53,24 @@ def test_a_run_is_that_on_rounded_features_bit_for_bit(model, side, evaluation):
     assert bits(run.params) != bits(small(graph, model=model, epochs=2, sampling=sampling).params)
 
 
+@pytest.mark.parametrize(
+    "distributed",
+    [
+        {"method": "random", "strategy": "owner"},
+        pytest.param({"strategy": "raf", "relation_shards": 2}, marks=pytest.mark.slow),
+    ],
+    ids=["parts", "relations first"],
+)
+def test_rows_that_devices_send_each_other_are_rounded_once(distributed):
+    """Of an odd width, so that a row does not fill its last word."""
+    graph = uneven()
+    odd = {name: matrix[:, : matrix.shape[1] - 1 + matrix.shape[1] % 2] for name, matrix in graph.features.items()}
+    graph = dataclasses.replace(graph, features=odd)
+    settings = {"model": "rgcn", "epochs": 1, "distributed": {"devices": 2} | distributed}
+    run = small(graph, **settings, sampling=IN_BATCHES | ROUNDED)
+    assert bits(run.params) == bits(small(rounded(graph), **settings, sampling=IN_BATCHES).params)
+
+
 def test_what_is_gathered_takes_half_of_the_bytes():
     graph = dense(academic())
     found = [sampled(graph, recipe(sampling={"features": "host"} | own)) for own in ({}, ROUNDED)]
