@@ -34,7 +34,7 @@ from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.training.execution import Batch
 from jhgnn.training.fetched_rows import FetchedRows, Fetching
 from jhgnn.training.helpers_meeting import HelpersMeeting
-from jhgnn.training.hot_rows import HotRows, Results, on_one_device
+from jhgnn.training.hot_sums import HotSums, Results, on_one_device
 from jhgnn.training.mesh import DATA, REPLICATED, SHARDED, local
 from jhgnn.training.programs import compile_lowered
 from jhgnn.training.sampled_step import Resident, Shard
@@ -109,7 +109,7 @@ class SuperBatches:
         assert reuse is not None
         self._execution, self._reuse, self._mesh = execution, reuse, execution.mesh
         self._batches = execution.batches(execution.config.run.seed)
-        self._rows = HotRows(execution, resident)
+        self._rows = HotSums(execution, resident)
         self._fetching = self._compiled_fetching()
         self._meeting = HelpersMeeting(self._mesh)
         self._copy = self._compiled_copy()
@@ -238,7 +238,7 @@ class SuperBatches:
         return f"{len(wrong)} reused rows of hot vertices are not below {bound} updates old, but {int(wrong.max())}"
 
     def met_of(self, ids: Mapping[str, np.ndarray]) -> float:
-        """See `HotRows.met_of`."""
+        """See `HotSums.met_of`."""
         return self._rows.met_of(ids)
 
     # Checkpoints

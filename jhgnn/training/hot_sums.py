@@ -1,4 +1,4 @@
-"""Computes the first layer's rows of hot vertices on the host, for super-batches (`jhgnn.training.super_batches`).
+"""Computes the first layer's sums over neighbours of hot vertices, on the host; see `jhgnn.training.super_batches`.
 
 Vertices are computed in pieces: so many of each type at once. Of several processes each computes every so many-th
 vertex of a piece. Shapes are learnt by sampling some super-batches, alike in all processes.
@@ -44,7 +44,7 @@ class Results(NamedTuple):
     rows: dict[str, np.ndarray]
 
 
-class HotRows:
+class HotSums:
     """What computes rows; not for several threads at once.
 
     Attributes:
