@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import re
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,16 @@ from jhgnn.config.recipe import load_recipe
 from jhgnn.distributed.adjacency import Adjacency
 from jhgnn.distributed.adjacency import adjacency as joined
 from jhgnn.distributed.assignment import Assignment
+from jhgnn.distributed.meta.plan import write_plan
+from jhgnn.distributed.meta.planner import plan_shards
+from jhgnn.distributed.meta.request import request_of
 from jhgnn.distributed.meta.work import FLOAT, WorkCosts
 from jhgnn.distributed.methods.metis import metis_assignment
 from jhgnn.distributed.methods.random_parts import random_assignment
 from jhgnn.errors import InputError
+from jhgnn.graph.hetero_graph import HeteroGraph
 from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.models import find
 from jhgnn.nn.embeddings import with_tables
 from jhgnn.profiling.hlo import parse
 from jhgnn.runtime.console import Say
@@ -85,8 +91,27 @@ def ring(members: int, size: float) -> float:
     return 2.0 * (members - 1) * size
 
 
+def divided(graph: HeteroGraph, config: Config, branches: int, shards: int) -> RelationsFirst:
+    """Training by `shards`: branches dealt out, or by a plan that divides targets where there are fewer branches."""
+    config = _distributed(config, strategy="raf", relation_shards=shards, devices=shards)
+    if shards <= branches:
+        return RelationsFirst(pose(graph, config))
+    model, own = config.model, find(config.model.name)
+    request = request_of(
+        graph,
+        config,
+        (),
+        over=own.over,
+        reads_receivers=model.self_loop or model.residual or own.aggregation == "neighbor_attention",
+    )
+    plan = plan_shards(request.tree, request.counts, request.shape, request.costs, shards, whole_branches=True)
+    with tempfile.TemporaryDirectory(prefix="jhgnn-heta-") as folder:
+        write_plan(plan, path := Path(folder) / "plan.json")
+        return RelationsFirst(pose(graph, _distributed(config, plan=str(path))))
+
+
 def relations_first(execution: RelationsFirst, batches: Sequence[tuple[int, np.ndarray]], weights: int) -> Moved:
-    """Of shards that share one place on `data`."""
+    """Of shards that share one place on `data`. What two pieces of a shard read of another one is sent twice."""
     problem, shards, parts = execution.problem, execution.shards, execution.parts
     (target,) = problem.task.targets
     hidden, seed = problem.config.model.hidden, problem.config.run.seed
@@ -95,11 +120,11 @@ def relations_first(execution: RelationsFirst, batches: Sequence[tuple[int, np.n
         moved.partials += ring(len(shards), len(batch) * hidden * FLOAT)
         moved.weights += ring(len(shards), weights)
         for number, (samplers, shard) in enumerate(zip(execution.rel_source.samplers, shards, strict=True)):
-            (sampler,) = samplers  # branches that are dealt out are whole
-            for name, ids in input_rows(sampler, {target: batch}, seed, step).items():
-                if parts is not None and name in parts.placement.homes and name in shard.reads:
-                    remote = int((parts.placement.places(name, ids) != number).sum())
-                    moved.learnable_rows += remote * hidden * FLOAT * 2
+            for sampler, piece in zip(samplers, shard.pieces, strict=True):
+                for name, ids in input_rows(sampler, piece.seeds({target: batch}), seed, step).items():
+                    if parts is not None and name in parts.placement.homes and name in piece.own.reads:
+                        remote = int((parts.placement.places(name, ids) != number).sum())
+                        moved.learnable_rows += remote * hidden * FLOAT * 2
     moved.learnable_rows_compiled = float(permuted_bytes(execution) * len(batches))
     return moved
 
@@ -156,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default="configs/rgcn_mag.toml", help="recipe with mini-batches")
     parser.add_argument("--scale", type=float, default=1.0, help="of the recipe's synthetic graph")
     parser.add_argument("--steps", type=int, default=8, help="batches of the epoch that are counted")
-    parser.add_argument("--shards", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--shards", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--network-gbit", type=float, default=10.0, help="of the model of seconds")
     parser.add_argument("--out", type=Path, default=RESULTS / "heta.json")
     parser.add_argument("--page", action="store_true", help="write the table into docs/distributed.md")
@@ -179,10 +204,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metis_assignment(problem.graph, adjacency, 1)
     except InputError as error:
         Say()(f"without METIS: {error}")
+    branches = sum(draw.target in problem.task.targets for draw in sampling.plan.draws_at(0))
     entries: list[dict[str, Any]] = []
     for shards in options.shards:
-        divided = _distributed(config, strategy="raf", relation_shards=shards, devices=shards)
-        ways = {"relations first": relations_first(RelationsFirst(pose(graph, divided)), batches, weights)}
+        ways = {"relations first": relations_first(divided(graph, config, branches, shards), batches, weights)}
         for name, cut in cuts_of(problem, shards, adjacency).items():
             ways[f"data, {name}"] = data_parallel(problem, sampling, batches, weights, cut)
         ours = ways["relations first"]

@@ -108,12 +108,12 @@ def executions(case: dict, dtype: str) -> tuple[Sampled, RelationsFirst]:
         return execution_of(pose(graph, own))
 
     devices = case["data"] * case["rel"]
-    if not case.get("divided"):
+    if "plan" not in case:
         return of(devices=1), of(devices=devices, strategy="raf", relation_shards=case["rel"])
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.json"
         tree = tree_of_schema(graph.schema, graph.target or "", model["layers"])
-        write_divided(plan, tree, config.sampling.batch_size, case["rel"])
+        PLANS[case["plan"]](plan, tree, config.sampling.batch_size, case["rel"])
         return of(devices=1), of(devices=devices, strategy="raf", plan=str(plan))
 
 
@@ -124,8 +124,24 @@ def write_divided(path: Path, tree: MetaTree, batch: int, shards: int) -> None:
         border = 2 + number % (batch - 3)
         pieces[number % shards].append(Piece(node, 0, border))
         pieces[(number + 1) % shards].append(Piece(node, border, batch))
-    sent = {kind: np.zeros(shards) for kind in TRAFFIC}
-    write_plan(MetaPlan(tree, batch, tuple(map(tuple, pieces)), {}, np.zeros((shards, 3)), sent, 0.0), path)
+    write_pieces(path, tree, batch, pieces)
+
+
+def write_own_row_alone(path: Path, tree: MetaTree, batch: int, shards: int) -> None:
+    """A plan whose last shard has the targets' own row, and no relation into them."""
+    pieces: list[list[Piece]] = [[] for _ in range(shards)]
+    for number, node in enumerate(tree.children(0)):
+        own_row = tree.nodes[node].name == "self"
+        pieces[-1 if own_row else number % (shards - 1)].append(Piece(node, 0, batch))
+    write_pieces(path, tree, batch, pieces)
+
+
+def write_pieces(path: Path, tree: MetaTree, batch: int, pieces: list[list[Piece]]) -> None:
+    sent = {kind: np.zeros(len(pieces)) for kind in TRAFFIC}
+    write_plan(MetaPlan(tree, batch, tuple(map(tuple, pieces)), {}, np.zeros((len(pieces), 3)), sent, 0.0), path)
+
+
+PLANS = {"divided": write_divided, "own row alone": write_own_row_alone}
 
 
 def single_gradients(execution: Sampled, state, step: int):

@@ -99,7 +99,12 @@ REFUSED = {
         {"shards": 3},
         r"relation_shards = 3, but distributed\.plan has 2",
     ),
-    "a shard without relations": (((WRITES, COVERS), ("self",)), {}, r"a shard without relations into the targets"),
+    "a shard without branches": (((WRITES, COVERS, "self"), ()), {}, r"a shard without branches of this recipe"),
+    "an own row that is not": (
+        ((WRITES, COVERS), ("self",)),
+        {"self_loop": False},
+        r"a shard without branches of this recipe",
+    ),
 }
 
 

@@ -49,11 +49,21 @@ SLOW_GRADIENTS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "training": {"remat": "full"}},
 ]
 DIVIDED = [
-    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "divided": True},
-    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 2, "divided": True},
-    {"graph": "mag", "model": {"name": "rgcn", "layers": 1, "self_loop": False}, "data": 1, "rel": 5, "divided": True},
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "plan": "divided"},
+    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 2, "plan": "divided"},
+    {
+        "graph": "mag",
+        "model": {"name": "rgcn", "layers": 1, "self_loop": False},
+        "data": 1,
+        "rel": 5,
+        "plan": "divided",
+    },
 ]
 """By plans that divide the targets of each branch among two shards, the last of them for more shards than branches."""
+OWN_ROW_ALONE = [
+    {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "plan": "own row alone"},
+    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 2, "rel": 2, "plan": "own row alone"},
+]
 SGD = {"optimizer": "sgd", "learning_rate": 0.05}  # Adam turns the rounding of gradients near 0 into steps
 STEPS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "steps": 20, "training": SGD},
@@ -100,6 +110,12 @@ def test_gradients_of_more_layers_and_meshes(first):
 @pytest.mark.long
 def test_gradients_of_plans_that_divide_targets():
     check_gradients(DIVIDED)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_gradients_of_a_shard_with_the_own_row_alone():
+    check_gradients(OWN_ROW_ALONE)
 
 
 @pytest.mark.slow
