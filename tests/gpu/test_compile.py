@@ -41,7 +41,11 @@ def rows_of(case: Case, gpus: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "sampled on the device" else []) for name in CASES]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in ("rgcn", "sampled on the device") else [])
+        for name in CASES
+    ],
 )
 def test_no_program_breaks_a_limit(name: str) -> None:
     rows = rows_of(CASES[name], ["h100"])

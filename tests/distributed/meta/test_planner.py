@@ -214,6 +214,7 @@ def test_mag_in_2_3_and_6_shards_is_balanced():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_full_size_mag_in_2_3_and_6_shards_is_balanced():
     check_balance(1.0, 1024)
 
