@@ -44,6 +44,7 @@ def measure(recipe: str, scale: float, batch_size: int, steps: int, folder: Path
         config = override(config, {"sampling": {"batch_size": batch_size}}, where="--batch-size")
     graph = load("synthetic", config.data.preset, scale=scale, seed=config.data.seed)
     saved = save_graph(graph, folder / "graph")
+    os.sync()  # the system does not forget pages that are not on the disk yet
     feature_bytes = sum(matrix.nbytes for matrix in graph.features.values() if isinstance(matrix, np.ndarray))
     del graph
     budgets = [int(share * feature_bytes) for share in SHARES]
@@ -55,7 +56,7 @@ def measure(recipe: str, scale: float, batch_size: int, steps: int, folder: Path
     for number in range(count + 1):  # the first step of each warms up
         order = range(len(runs)) if number % 2 else reversed(range(len(runs)))
         for index in order:
-            _forget(runs[index][0])
+            _forget([execution for execution, _ in runs])
             step = steppers[index].step()
             if number:
                 times[index].append(step)
@@ -97,15 +98,19 @@ def _started(config: Config, saved: Path, budget: int) -> tuple[Sampled, Stepper
     return execution, Stepper.begin(execution.compile())
 
 
-def _forget(execution: Sampled) -> None:
-    """Has the system drop the pages of the features' files, from this process and from its memory of files."""
-    for table in execution.features.tables.values():
-        base: Any = table
-        while not isinstance(base, np.memmap):
-            base = base.base
-        mapped: Any = base
-        mapped._mmap.madvise(mmap.MADV_DONTNEED)
-        file = os.open(mapped.filename, os.O_RDONLY)
+def _forget(executions: Sequence[Sampled]) -> None:
+    """Has the system drop the pages of the features' files: it keeps those that any of the executions has mapped."""
+    names = set()
+    for execution in executions:
+        for table in execution.features.tables.values():
+            base: Any = table
+            while not isinstance(base, np.memmap):
+                base = base.base
+            mapped: Any = base
+            mapped._mmap.madvise(mmap.MADV_DONTNEED)
+            names.add(mapped.filename)
+    for name in names:
+        file = os.open(name, os.O_RDONLY)
         try:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
