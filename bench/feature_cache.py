@@ -27,6 +27,7 @@ from jhgnn.config.recipe import load_recipe, override
 from jhgnn.data import load, save_graph
 from jhgnn.runtime.console import Say
 from jhgnn.stores.cached import CachedRows
+from jhgnn.stores.file_rows import mapping_of
 from jhgnn.training.mesh import local
 from jhgnn.training.prepare import prepare
 from jhgnn.training.sampled import Sampled
@@ -102,13 +103,11 @@ def _forget(executions: Sequence[Sampled]) -> None:
     """Has the system drop the pages of the features' files: it keeps those that any of the executions has mapped."""
     names = set()
     for execution in executions:
-        for table in execution.features.tables.values():
-            base: Any = table
-            while not isinstance(base, np.memmap):
-                base = base.base
-            mapped: Any = base
-            mapped._mmap.madvise(mmap.MADV_DONTNEED)
-            names.add(mapped.filename)
+        for table in (*execution.features.tables.values(), *execution.sampling.features.tables.values()):
+            assert isinstance(table, np.ndarray)
+            mapping: Any = mapping_of(table)
+            mapping._mmap.madvise(mmap.MADV_DONTNEED)
+            names.add(mapping.filename)
     for name in names:
         file = os.open(name, os.O_RDONLY)
         try:

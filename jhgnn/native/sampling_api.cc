@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "mapped_pages.h"
 #include "sampling.h"
 
 namespace sampling = jhgnn::sampling;
@@ -103,6 +104,13 @@ void jhgnn_gather_rows(const char* table, int64_t row_bytes, const int32_t* ids,
       std::memcpy(out + i * row_bytes, table + ids[i] * row_bytes, row_bytes);
     }
   }
+}
+
+// Has the system read the pages that rows of a mapped file lie on, without waiting; the number of reads asked for, or -1.
+int64_t jhgnn_expect_rows(const char* table, int64_t row_bytes, const int32_t* ids, int64_t count, int32_t ask_always) {
+  int64_t asked = -1;
+  guarded([&] { asked = jhgnn::expect_rows(table, row_bytes, ids, count, ask_always != 0); });
+  return asked;
 }
 
 }  // extern "C"

@@ -59,6 +59,8 @@ def library() -> ctypes.CDLL:
     lib.jhgnn_sampler_offsets.restype = None
     lib.jhgnn_gather_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64, _INT32, ctypes.c_int64, ctypes.c_void_p]
     lib.jhgnn_gather_rows.restype = None
+    lib.jhgnn_expect_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64, _INT32, ctypes.c_int64, ctypes.c_int32]
+    lib.jhgnn_expect_rows.restype = ctypes.c_int64
     return lib
 
 
@@ -150,6 +152,26 @@ def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     row_bytes = table.itemsize * math.prod(table.shape[1:])
     library().jhgnn_gather_rows(table.ctypes.data, row_bytes, int32_pointer(ids), len(ids), out.ctypes.data)
     return out
+
+
+def expect_rows(table: np.ndarray, ids: np.ndarray, *, ask_always: bool = False) -> int:
+    """Has the system read the pages of a mapped file that rows `ids` lie on, all at once and without waiting for them.
+
+    Args:
+        table: C-contiguous `[num_nodes, ...]`, of a file mapped into memory.
+        ids: int32 `[n]`; -1 is no row.
+        ask_always: not only where pages of some of the rows are not in memory, for files of which that is not told.
+
+    Returns:
+        The number of reads asked for, neighbouring pages being one; 0 where the rows are in memory.
+    """
+    if not table.flags.c_contiguous or ids.dtype != np.int32 or not ids.flags.c_contiguous:
+        raise ValueError("expect_rows needs a C-contiguous table and contiguous int32 ids")
+    row_bytes = table.itemsize * math.prod(table.shape[1:])
+    asked = library().jhgnn_expect_rows(table.ctypes.data, row_bytes, int32_pointer(ids), len(ids), int(ask_always))
+    if asked < 0:
+        raise MemoryError(library().jhgnn_sampler_error().decode())
+    return int(asked)
 
 
 def int32_pointer(array: np.ndarray) -> "ctypes._Pointer[ctypes.c_int32]":

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jhgnn.sampling.native import gather_rows
+from jhgnn.stores.file_rows import rows_of
 from jhgnn.stores.host import HostRows, HostTable
 
 
@@ -37,7 +38,7 @@ class CachedRows(HostRows):
             self._slow[node_type] = table
             self._slots[node_type] = np.full(len(table), -1, np.int32)
             self._slots[node_type][ids] = np.arange(len(ids), dtype=np.int32)
-            self._fast[node_type] = gather_rows(table, np.ascontiguousarray(ids, np.int32))
+            self._fast[node_type] = rows_of(table, np.ascontiguousarray(ids, np.int32))
         self._counting = threading.Lock()
         self.hits, self.misses = dict.fromkeys(kept, 0), dict.fromkeys(kept, 0)
 
@@ -70,18 +71,8 @@ class CachedRows(HostRows):
         rows = gather_rows(self._fast[node_type], slots)
         missing = np.flatnonzero((slots < 0) & (flat >= 0))
         table = self._slow[node_type]
-        rows[missing] = gather_rows(table, flat[missing])
+        rows[missing] = rows_of(table, flat[missing])
         with self._counting:
             self.hits[node_type] += int(np.count_nonzero(slots >= 0))
             self.misses[node_type] += len(missing)
         return rows.reshape(*ids.shape, *table.shape[1:])
-
-
-def is_mapped(table: np.ndarray) -> bool:
-    """Whether an array's rows are those of a file mapped into memory, and not in memory already."""
-    base: Any = table
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            return True
-        base = base.base
-    return False

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from jhgnn.graph.sparse_rows import SparseRows
-from jhgnn.sampling.native import gather_rows
+from jhgnn.stores.file_rows import read_at_random, rows_of
 
 HostTable: TypeAlias = np.ndarray | SparseRows
 
@@ -35,7 +35,7 @@ class HostRows:
         """See `RowStore`; NumPy, zeros where an id is -1."""
         flat = np.ascontiguousarray(ids, np.int32).reshape(-1)
         return jax.tree.map(
-            lambda table: gather_rows(table, flat).reshape(*ids.shape, *table.shape[1:]), self.tables[node_type]
+            lambda table: rows_of(table, flat).reshape(*ids.shape, *table.shape[1:]), self.tables[node_type]
         )
 
     def abstract(self, node_type: str, ids: Any) -> Any:
@@ -43,6 +43,10 @@ class HostRows:
         return jax.tree.map(
             lambda table: jax.ShapeDtypeStruct((*ids.shape, *table.shape[1:]), table.dtype), self.tables[node_type]
         )
+
+    def read_at_random(self) -> "HostRows":
+        """The same rows, of which those in files are read page by page."""
+        return HostRows({name: read_at_random(table) for name, table in self.tables.items()})
 
     @classmethod
     def of_matrix(cls, node_type: str, matrix: np.ndarray | sparse.csr_array) -> "HostRows":

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.errors import StorageError
-from jhgnn.sampling.native import gather_rows
+from jhgnn.stores.file_rows import rows_of
 
 Fast: TypeAlias = tuple[jax.Array, ...]
 """Values, then moments, `[kept + room, width]` each: the rows of the fast tier, and behind them those of a batch."""
@@ -62,7 +62,7 @@ class TieredRows:
         self._slots[self.kept] = np.arange(len(self.kept), dtype=np.int32)
         size = (self.num_parts, len(self.kept) + self.room, self.records.shape[2])
         rows = np.zeros(size, self.records.dtype)
-        found = gather_rows(self.records, self.kept.astype(np.int32))
+        found = rows_of(self.records, self.kept.astype(np.int32))
         rows[:, : len(self.kept)] = found.transpose(1, 0, 2)
         fast = tuple(self._place(part) for part in rows)
         for count in self._block_sizes:  # compiled now, and not when a batch is the first to need it
@@ -99,7 +99,7 @@ class TieredRows:
         block = np.full(self._block_size(len(wanted)), -1, np.int32)
         block[: len(wanted)] = np.where(slots[missing] == places, wanted, -1)
         self._staged = block
-        return _put(fast, self._place(gather_rows(self.records, block)), len(self.kept)), slots
+        return _put(fast, self._place(rows_of(self.records, block)), len(self.kept)), slots
 
     def commit(self, fast: Fast) -> None:
         """Writes the rows of the batch that are not in the fast tier back to the file."""
@@ -123,7 +123,7 @@ class TieredRows:
 
     def settled(self, ids: np.ndarray) -> np.ndarray:
         """Values in the file, `[n, width]`, of int32 ids `[n]`, zeros where one is -1; for programs that only read."""
-        return np.ascontiguousarray(gather_rows(self.records, ids)[:, 0])
+        return np.ascontiguousarray(rows_of(self.records, ids)[:, 0])
 
     def copied_values(self, values: jax.Array, folder: Path) -> np.ndarray:
         """The values of all rows as they are now, `[num_rows, width]`, in a file of their own that only this reads."""

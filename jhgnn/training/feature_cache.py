@@ -15,8 +15,8 @@ from jhgnn.graph.erased import ids_of_type
 from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.loader import SeedsOf
-from jhgnn.sampling.native import gather_rows
-from jhgnn.stores.cached import CachedRows, is_mapped
+from jhgnn.stores.cached import CachedRows
+from jhgnn.stores.file_rows import is_mapped, rows_of
 from jhgnn.stores.host import HostRows
 from jhgnn.training.sampled_choices import Sampling
 
@@ -42,7 +42,7 @@ def admitted_rows(
     Raises:
         InputError: no features are rows of a file, and no tables are mapped.
     """
-    tables = _mapped(sampling.features)
+    tables = _mapped(sampling.features.read_at_random())
     if not tables and not records:
         raise InputError(
             f"sampling.cache = {settings.cache} bytes keeps rows of files in memory, but all features are in memory"
@@ -101,7 +101,7 @@ def row_read_s(table: np.ndarray) -> float:
     """Seconds to gather one row of a table, measured now on rows spread evenly over it."""
     ids = _costed(table)
     start = time.perf_counter()
-    gather_rows(table, ids)
+    rows_of(table, ids)
     return (time.perf_counter() - start) / max(1, len(ids))
 
 
@@ -110,7 +110,7 @@ def row_update_s(records: np.ndarray) -> float:
     ids = _costed(records)
     jax.block_until_ready(jax.device_put(np.zeros((len(ids), *records.shape[1:]), records.dtype)))  # what comes first
     start = time.perf_counter()
-    placed = jax.block_until_ready(jax.device_put(gather_rows(records, ids)))
+    placed = jax.block_until_ready(jax.device_put(rows_of(records, ids)))
     records[ids] = np.asarray(placed)
     return (time.perf_counter() - start) / max(1, len(ids))
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jhgnn.stores.cached import is_mapped
+from jhgnn.stores.file_rows import is_mapped
 
 FOLDER = "mapped"
 

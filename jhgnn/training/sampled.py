@@ -219,7 +219,7 @@ class Sampled(Execution):
     @functools.cached_property
     def features(self) -> HostRows:
         """Rows of fixed features that the host gathers, with a fast tier of those read most where the recipe asks."""
-        features = self.sampling.features
+        features = self.sampling.features.read_at_random()
         return with_kept_rows(features, self.admission) if self.config.sampling.cache else features
 
     @property

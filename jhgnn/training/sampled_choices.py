@@ -36,7 +36,7 @@ from jhgnn.sampling.plan import Draw, SamplingPlan, fan_out_plan, walk_plan
 from jhgnn.sampling.reuse import Reuse
 from jhgnn.sampling.side import Side, choose_side
 from jhgnn.sampling.temporal import check_seed_times
-from jhgnn.stores.cached import is_mapped
+from jhgnn.stores.file_rows import is_mapped
 from jhgnn.stores.host import HostRows, HostTable
 from jhgnn.tasks.link_edges import ShownLinks, shown_links
 from jhgnn.tasks.link_prediction import LinkPrediction

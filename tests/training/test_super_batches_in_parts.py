@@ -149,6 +149,7 @@ def test_without_threads_all_is_the_same_bit_for_bit(undisturbed):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_reads_parts_alone_reuses_the_same_rows(tmp_path):
     write_partition(GRAPH, random_assignment(GRAPH, 2), tmp_path / "two")
     found = []
