@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jhgnn.stores.cached import CachedRows, is_mapped
+from jhgnn.stores.cached import CachedRows
+from jhgnn.stores.file_rows import is_mapped
 from jhgnn.stores.host import HostRows
 
 

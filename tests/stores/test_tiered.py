@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jhgnn.errors import StorageError
-from jhgnn.stores.cached import is_mapped
+from jhgnn.stores.file_rows import is_mapped
 from jhgnn.stores.tiered import TieredRows, hit_rates, mapped_array
 
 NUM_ROWS, PARTS, WIDTH, ROOM = 9, 3, 2, 5

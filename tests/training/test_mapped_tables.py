@@ -12,7 +12,7 @@ from jhgnn.config.recipe import override
 from jhgnn.data import load
 from jhgnn.errors import InputError
 from jhgnn.nn.embeddings import tables_of
-from jhgnn.stores.cached import is_mapped
+from jhgnn.stores.file_rows import is_mapped
 from jhgnn.train import main
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
