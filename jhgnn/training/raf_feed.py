@@ -47,6 +47,7 @@ class RelSource:
         seeds_of: (examples, seed, step) -> their seeds by type.
         features_of: (blocks, types read) -> rows of the input frontier, on the host.
         requests: of each bucket, learnable rows that each device may ask each one for; none where nothing is learnt.
+        only: as in `RelUpdateProgram`.
     """
 
     mesh: DeviceMesh
@@ -59,10 +60,13 @@ class RelSource:
     seeds_of: Callable[[np.ndarray, int, int], Seeds]
     features_of: Callable[[SampledBlocks, Sequence[str]], dict[str, Any]]
     requests: tuple[PairCounts, ...] = ()
+    only: int | None = None
 
     def sizes(self, bucket: int) -> Sizes:
-        """Elements of a device's buffers."""
-        return largest([reader.packing for reader in self.readers[bucket]])
+        """Elements of a device's buffers: as many as the fullest shard needs that its program is for."""
+        readers = self.readers[bucket]
+        present = readers if self.only is None else (readers[self.only],)
+        return largest([reader.packing for reader in present])
 
     def batch(self, ids: np.ndarray, seed: int, step: int, bucket: int) -> RelBatch:
         """A whole batch in one bucket, as this process's devices need it; on the host.
