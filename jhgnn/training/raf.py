@@ -72,7 +72,7 @@ class RelationsFirst(Sampled):
         super().__init__(dataclasses.replace(problem, config=dataclasses.replace(problem.config, sampling=sampling)))
         self.shards = relation_shards(self.problem, self.sampling)
         self.mesh = DeviceMesh(self.config.distributed.devices, relation_shards=len(self.shards))
-        self.only = _only(self.config.distributed.programs, self.mesh)
+        self.only = place_to_compile(self.config.distributed.programs, self.mesh)
         self._check_division()
         self._check_pieces()
         if not by_branches(self.structure, self.abstract_params):
@@ -352,8 +352,16 @@ class RelationsFirst(Sampled):
         return RelPrograms(self, *self.compile_all(evaluations, initial=self.parts is None))
 
 
-def _only(programs: str, mesh: DeviceMesh) -> int | None:
-    """The place on `rel` of all of this process's devices, where it is to compile that place's branches alone."""
+def place_to_compile(programs: str, mesh: DeviceMesh) -> int | None:
+    """The place on `rel` of all of this process's devices, where it compiles that place's branches alone.
+
+    Args:
+        programs: `distributed.programs`.
+        mesh: of both axes.
+
+    Raises:
+        InputError: programs of their own are asked for where that is not so, or not on CPUs.
+    """
     places = {shard for _, shard in mesh.local_devices}
     why = ""
     if jax.process_count() == 1:
