@@ -39,7 +39,7 @@ def steps_of(
                     raise RuntimeError(f"{preset} could not be cut into {count} parts")
                 for named, strategy in strategies.items():
                     own = [*common, f"--distributed.parts={parts}", f"--distributed.strategy={strategy}"]
-                    own += [f"--distributed.num_processes={count}", f"--distributed.coordinator={_free_address()}"]
+                    own += [f"--distributed.num_processes={count}", f"--distributed.coordinator={free_address()}"]
                     if named.endswith("merged"):
                         own.append(f"--distributed.time_steps={count // 2}")
                     each = [[*own, f"--distributed.process_id={number}"] for number in range(count)]
@@ -80,7 +80,8 @@ def _step_s(run: Path, each: Sequence[Sequence[str]]) -> float:
     return step_ms / 1e3
 
 
-def _free_address() -> str:
+def free_address() -> str:
+    """Of this machine, for process 0 of several."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"

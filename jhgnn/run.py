@@ -323,7 +323,14 @@ def without_updates(config: Config) -> Config:
     if not config.sampling.batch_size and config.task.name != "link_prediction":
         changes["rows"] = "all"
     alone = dataclasses.replace(
-        config.distributed, strategy="data", parts="", method="", read="data", relation_shards=0, plan=""
+        config.distributed,
+        strategy="data",
+        parts="",
+        method="",
+        read="data",
+        relation_shards=0,
+        plan="",
+        programs="auto",
     )
     training = dataclasses.replace(config.training, **changes)  # type: ignore[arg-type]
     return without_hot(dataclasses.replace(config, training=training, distributed=alone))

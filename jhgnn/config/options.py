@@ -354,6 +354,11 @@ class DistributedConfig:
     plan: str = _option(
         "", "raf: a plan of `python -m jhgnn.partition --method meta --whole-branches --out`; empty: dealt out by size"
     )
+    programs: Literal["auto", "one", "own"] = _option(
+        "auto",
+        "raf: one: all processes compile one program with the relations of all shards; own: each compiles its own"
+        " shard's alone, on CPUs, with one device a process; auto: own where that is so",
+    )
     parts: str = _option(
         "",
         "folder of python -m jhgnn.partition with a part for each device: rows of features and embeddings are then cut"

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.graph.sampled import FrozenCounts
+from jhgnn.ops.order import after
 from jhgnn.ops.words import from_words, to_words
 
 Leaves = Mapping[str, Sequence[jax.Array]]
@@ -142,9 +143,11 @@ class Pairwise:
         return self._permuted(leaves, back=True)
 
     def _permuted(self, leaves: Leaves, *, back: bool) -> dict[str, list[jax.Array]]:
-        """Each permutation takes a word of the one before it, so that all processes run them in the same order."""
+        """Each permutation takes a word of the one before it, and the first one waits for all that is sent, so that all
+        processes run them in the same order.
+        """
         flat = [leaf for own in leaves.values() for leaf in own]
-        begin, got, before = 0, [], jnp.zeros((1, 1), jnp.int32)
+        begin, got, before = 0, [], after(jnp.zeros((1, 1), jnp.int32), flat)
         for count, pairs in self.distances:
             own = [leaf[begin : begin + count][None] for leaf in flat]
             ways = [(other, place) if back else (place, other) for place, other in pairs]

@@ -200,8 +200,8 @@ def _check_strategy(config: Config, model: type[Model]) -> None:
     """What relation-aggregation-first training does not cover."""
     distributed, training, sampling = config.distributed, config.training, config.sampling
     if distributed.strategy != "raf":
-        for key in ("relation_shards", "plan"):
-            if value := getattr(distributed, key):
+        for key, default in (("relation_shards", 0), ("plan", ""), ("programs", "auto")):
+            if (value := getattr(distributed, key)) != default:
                 raise InputError(f"distributed.{key} = {value!r} is for distributed.strategy = 'raf'; leave it out")
         return
     if distributed.parts or distributed.method:

@@ -52,10 +52,12 @@ class RelationsFirst(Sampled):
 
     Attributes:
         shards: what each place on `rel` draws and computes.
+        only: the place on `rel` that this process compiles its update for; None: one program is for all.
         parts: where learnable rows live; None where all types have features.
     """
 
     shards: tuple[RelShard, ...]
+    only: int | None
     parts: JoinedTables | None
 
     def __init__(self, problem: Problem) -> None:
@@ -63,12 +65,14 @@ class RelationsFirst(Sampled):
 
         Raises:
             InputError: as `Sampled` and `relation_shards`; a device count that the shards do not divide; a model whose
-                fusion cannot be met in; an optimizer that scales learnable rows by norms of whole tables.
+                fusion cannot be met in; an optimizer that scales learnable rows by norms of whole tables; a program
+                for each process where there is one process, or a process has several shards.
         """
         sampling = dataclasses.replace(problem.config.sampling, side="host")  # each shard's own sampler is on the host
         super().__init__(dataclasses.replace(problem, config=dataclasses.replace(problem.config, sampling=sampling)))
         self.shards = relation_shards(self.problem, self.sampling)
         self.mesh = DeviceMesh(self.config.distributed.devices, relation_shards=len(self.shards))
+        self.only = place_to_compile(self.config.distributed.programs, self.mesh)
         self._check_division()
         self._check_pieces()
         if not by_branches(self.structure, self.abstract_params):
@@ -153,6 +157,8 @@ class RelationsFirst(Sampled):
             for number, shard in enumerate(self.shards)
         ]
         lines = [*super().describe(), f"mesh: {self.mesh.size} data x {len(self.shards)} rel", *of_shards]
+        if self.only is not None:
+            lines.append("programs: each process compiles those of its own shard")
         if self.parts is not None:
             owners = [f"{name} by {self._owner(name)}" for name in self.parts.placement.homes]
             lines.append(f"learnable rows: {', '.join(owners)}; at most {self._rows_kept:,} on a device")
@@ -173,6 +179,7 @@ class RelationsFirst(Sampled):
     def facts(self) -> dict[str, Any]:
         return super().facts() | {
             "strategy": "raf",
+            "programs": "one" if self.only is None else "own",
             "relation_shards": [list(shard.names) for shard in self.shards],
             "learnable_rows_on_a_device": self._rows_kept,
         }
@@ -253,6 +260,7 @@ class RelationsFirst(Sampled):
             self.seeds_of,
             self._features_of,
             requests,
+            self.only,
         )
 
     def _features_of(self, blocks: SampledBlocks, reads: Sequence[str], rows: Any = None) -> dict[str, Any]:
@@ -297,6 +305,7 @@ class RelationsFirst(Sampled):
             metapaths=self.spec.metapaths if self.model.fuses_over_targets else (),
             has_residual=last_layer_has_residual(self.structure, self.abstract_params),
             places=self.mesh.size,
+            only=self.only,
         )
 
     def abstract_rel_batch(self, bucket: int = 0) -> RelBatch:
@@ -341,6 +350,29 @@ class RelationsFirst(Sampled):
         check_supported(self.config.training.remat)
         evaluations = 0 if self.layerwise else len(self.layout.variants)
         return RelPrograms(self, *self.compile_all(evaluations, initial=self.parts is None))
+
+
+def place_to_compile(programs: str, mesh: DeviceMesh) -> int | None:
+    """The place on `rel` of all of this process's devices, where it compiles that place's branches alone.
+
+    Args:
+        programs: `distributed.programs`.
+        mesh: of both axes.
+
+    Raises:
+        InputError: programs of their own are asked for where that is not so, or not on CPUs.
+    """
+    places = {shard for _, shard in mesh.local_devices}
+    why = ""
+    if jax.process_count() == 1:
+        why = "there is one, which has all shards"
+    elif len(places) > 1:
+        why = f"each has {len(places)} shards; give each one device with distributed.devices = 1"
+    elif mesh.platform != "cpu":
+        why = f"it has run on CPUs alone, and these are on {mesh.platform!r}"
+    if programs == "own" and why:
+        raise InputError(f"distributed.programs = 'own' compiles a program for each process: {why}; or use 'one'")
+    return None if programs == "one" or why else places.pop()
 
 
 def _in_words(piece: RelPiece) -> str:

@@ -47,6 +47,7 @@ class RelSource:
         seeds_of: (examples, seed, step) -> their seeds by type.
         features_of: (blocks, types read) -> rows of the input frontier, on the host.
         requests: of each bucket, learnable rows that each device may ask each one for; none where nothing is learnt.
+        only: as in `RelUpdateProgram`.
     """
 
     mesh: DeviceMesh
@@ -59,10 +60,13 @@ class RelSource:
     seeds_of: Callable[[np.ndarray, int, int], Seeds]
     features_of: Callable[[SampledBlocks, Sequence[str]], dict[str, Any]]
     requests: tuple[PairCounts, ...] = ()
+    only: int | None = None
 
     def sizes(self, bucket: int) -> Sizes:
-        """Elements of a device's buffers."""
-        return largest([reader.packing for reader in self.readers[bucket]])
+        """Elements of a device's buffers: as many as the fullest shard needs that its program is for."""
+        readers = self.readers[bucket]
+        present = readers if self.only is None else (readers[self.only],)
+        return largest([reader.packing for reader in present])
 
     def batch(self, ids: np.ndarray, seed: int, step: int, bucket: int) -> RelBatch:
         """A whole batch in one bucket, as this process's devices need it; on the host.
@@ -90,14 +94,15 @@ class RelSource:
         return found, most
 
     def packed(self, found: Sequence[Drawn], ids: np.ndarray, bucket: int) -> RelBatch:
-        """Each local device's blocks with their features; zeros for blocks of a bigger bucket than this."""
+        """Each local device's blocks with their features; blocks of nothing for those of a bigger bucket than this."""
         mesh, devices = self.mesh, self.mesh.local_devices
         buffers = {name: np.zeros((len(devices), size), name) for name, size in self.sizes(bucket).items()}
         too_small = np.array([own > bucket for _, own in found])
         for number, (pieces, _) in enumerate(found):
+            shard = devices[number][1]
+            reader = self.readers[bucket][shard]
             if too_small[number]:
-                continue
-            reader = self.readers[bucket][devices[number][1]]
+                pieces = self._nothing(shard, ids.size // mesh.size, bucket)
             read = []
             for piece, blocks in zip(reader.pieces, pieces, strict=True):
                 complete = with_edges(blocks, self.compressed)
@@ -107,6 +112,14 @@ class RelSource:
             reader.packing.write(leaves, {name: buffer[number] for name, buffer in buffers.items()})
         own = ids.reshape(mesh.size, -1)[mesh.local_shards.start : mesh.local_shards.stop]
         return RelBatch(own, buffers, too_small)
+
+    def _nothing(self, shard: int, share: int, bucket: int) -> Sequence[SampledBlocks]:
+        """What a shard draws of a place without targets: a program runs on it, and its results are thrown away.
+
+        Zeros do not do, since kernels refuse a table whose edges they do not describe.
+        """
+        seeds = self.seeds_of(np.full(share, -1, np.int32), 0, 0)
+        return self.drawn(shard, seeds, 0, 0, self.capacities[bucket : bucket + 1])[0]
 
     def place(self, batch: RelBatch) -> RelBatch:
         return self.mesh.place(batch, SPECS)

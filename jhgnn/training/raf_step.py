@@ -1,11 +1,13 @@
 """The update of relation-aggregation-first training: each shard of `rel` computes its branches, they meet, all finish.
 
-Every device runs one program; which branches of the metatree it computes is decided by its place on `rel`. It meets the
-others twice: in the middle (`jhgnn.training.rel_meeting`), and for the sum of all weights' gradients, the loss and the
-counts over both axes. Learnable rows live on one device each; what a branch reads of others' is fetched before it, and
-its gradients are returned after it (`jhgnn.stores.exchange.Pairwise`), so that each row is updated once, by its whole
-gradient. A weight that one shard alone computes with has a zero gradient on the others, so that the sum is whole in any
-case; what all shards compute alike after the meeting counts on the first of them.
+Which branches of the metatree a device computes is decided by its place on `rel`: either all run one program that has
+the branches of all, or each process one with those of its own place. A device meets the others twice: in the middle
+(`jhgnn.training.rel_meeting`), and for the sum of all weights' gradients, the loss and the counts over both axes.
+Learnable rows live on one device each; what a branch reads of others' is fetched before it, and its gradients are
+returned after it (`jhgnn.stores.exchange.Pairwise`), so that each row is updated once, by its whole gradient. Programs
+that differ have the same collectives of the same shapes, tied to each other in one order. A weight that one shard alone
+computes with has a zero gradient on the others, so that the sum is whole in any case; what all shards compute alike
+after the meeting counts on the first of them.
 """
 
 import dataclasses
@@ -20,6 +22,7 @@ from jhgnn.nn.branches import BranchInputs, OwnBranches, OwnSums, finished, own_
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.nn.recompute import recomputing
 from jhgnn.nn.stage import stage
+from jhgnn.ops.order import after
 from jhgnn.tasks.task import Sum
 from jhgnn.training.branch_gradients import BranchGradients
 from jhgnn.training.joined_tables import join, split
@@ -158,12 +161,19 @@ class RelUpdateProgram(UpdateProgram):
         metapaths: names of all, for attention over them; else none.
         has_residual: whether the last layer adds its input to its output.
         places: on the axis `data`.
+        only: the place on `rel` whose branches alone the program has; None: all of them, and each device takes its own.
     """
 
     readers: tuple[BranchReader, ...] = ()
     metapaths: tuple[str, ...] = ()
     has_residual: bool = False
     places: int = 1
+    only: int | None = None
+
+    @property
+    def present(self) -> tuple[BranchReader, ...]:
+        """Of the shards whose branches the program has."""
+        return self.readers if self.only is None else (self.readers[self.only],)
 
     def _sums(self, state: TrainState, resident: Any, batch: RelBatch) -> tuple[PartSums, Touched]:
         dense = with_tables(state.params, {})
@@ -171,11 +181,13 @@ class RelUpdateProgram(UpdateProgram):
         rows, routes, misfit = self._fetched(shard, state, resident, batch)
         arguments = _Arguments(dense, rows, resident, batch.buffers, dropout_seed(state))
         branches = BranchGradients(
-            [self._prepare(reader) for reader in self.readers],
-            [self._branch(reader) for reader in self.readers],
-            [self._joined] * len(self.readers),
+            [self._prepare(reader) for reader in self.present],
+            [self._branch(reader) for reader in self.present],
+            [self._joined] * len(self.present),
         )
-        sums, _, kept = branches.forward(shard, arguments)
+        sums, kept = branches.forward(shard, arguments)
+        if rows is not None and self.only is not None:  # another shard's branches may read rows where these do not
+            sums = after(sums, rows)
         with stage("SYNC"):
             met, back = jax.vjp(lambda own: self._met(own, batch), sums)
         first = shard == 0
@@ -185,26 +197,28 @@ class RelUpdateProgram(UpdateProgram):
             return total.loss, jnp.asarray(total.num_examples, total.loss.dtype)
 
         gradient = jax.value_and_grad(rest, argnums=(0, 1, 2), has_aux=True)
-        (loss, count), (after, of_met, of_rows) = gradient(dense, met, sums.own_rows)
+        (loss, count), (of_rest, of_met, of_rows) = gradient(dense, met, sums.own_rows)
         (of_sums,) = back(of_met)
         # What all shards compute alike counts once.
-        after, loss, count, of_rows = jax.tree.map(
-            lambda leaf: jnp.where(first, leaf, 0), (after, loss, count, of_rows)
+        of_rest, loss, count, of_rows = jax.tree.map(
+            lambda leaf: jnp.where(first, leaf, 0), (of_rest, loss, count, of_rows)
         )
         of_sums = of_sums._replace(own_rows=of_sums.own_rows + of_rows)
-        before, of_learnt = branches.backward(shard, arguments, kept, of_sums)
+        of_branches, of_learnt = branches.backward(shard, arguments, kept, of_sums)
         touched: Touched = {}
         if of_learnt is not None:
             assert isinstance(self.reader, OwnedReader)
+            if self.only is not None:
+                of_learnt = after(of_learnt, of_branches)
             touched = self.reader.rows.give_back(state.params, resident, routes, of_learnt)
-        gradients = jax.tree.map(jnp.add, before, after)
+        gradients = jax.tree.map(jnp.add, of_branches, of_rest)
         overflows = (batch.too_small | misfit).astype(jnp.float32)
         return PartSums(with_tables(gradients, {}), loss, count, overflows), touched
 
     @property
     def _most_rows(self) -> int:
-        """Learnable rows that a device reads at most, of all types."""
-        return max(reader.most_rows for reader in self.readers)
+        """Learnable rows that a device of the program reads at most, of all types; one where it reads none."""
+        return max(1, *(reader.most_rows for reader in self.present))
 
     def _fetched(
         self, shard: jax.Array, state: TrainState, resident: Resident, batch: RelBatch
@@ -219,7 +233,9 @@ class RelUpdateProgram(UpdateProgram):
                 jnp.concatenate([owned.numbers(ids) for ids in reader.ids(buffers)]), most, -1
             )
 
-        read = jax.lax.switch(shard, [numbers(reader) for reader in self.readers], batch.buffers)
+        read = jax.lax.switch(shard, [numbers(reader) for reader in self.present], batch.buffers)
+        if self.only is not None:  # where it reads none, XLA knew that and left out what the others wait for
+            read = after(read, batch.ids)
         return owned.fetch(state.params, resident, read)
 
     def _prepare(self, reader: BranchReader) -> Callable[[_Arguments], tuple[Any, Any]]:
@@ -230,10 +246,10 @@ class RelUpdateProgram(UpdateProgram):
 
         return prepare
 
-    def _branch(self, reader: BranchReader) -> Callable[[Any, Any], tuple[OwnSums, Any]]:
+    def _branch(self, reader: BranchReader) -> Callable[[Any, Any], OwnSums]:
         slots = max(len(each.names) for each in self.readers) if self.metapaths else 0
 
-        def branch(differentiated: Any, fixed: Any) -> tuple[OwnSums, Any]:
+        def branch(differentiated: Any, fixed: Any) -> OwnSums:
             (dense, rows), (inputs, step_seed) = differentiated, fixed
             found = []
             with recomputing(self.training.remat):
@@ -244,7 +260,7 @@ class RelUpdateProgram(UpdateProgram):
                             model, own, piece.own, step_seed, over_devices, slots=slots, keeps_rows=self.has_residual
                         )
                     )
-            return self._of_all_targets(found, reader), ()
+            return self._of_all_targets(found, reader)
 
         return branch
 

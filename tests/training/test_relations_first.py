@@ -13,19 +13,22 @@ import jax
 import numpy as np
 import pytest
 
+from jhgnn.distributed.meta.tree import tree_of_schema
 from jhgnn.errors import InputError
 from jhgnn.nn.embeddings import tables_of, with_tables
 from jhgnn.profiling.collectives import collectives
 from jhgnn.profiling.hlo import parse
 from jhgnn.stores.exchange import Pairwise
 from jhgnn.training.joined_tables import JOINED
+from jhgnn.training.mesh import DeviceMesh
 from jhgnn.training.packing import Packing, largest
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
-from jhgnn.training.raf import RelPrograms
+from jhgnn.training.raf import RelPrograms, place_to_compile
 from tests.models.heterographs import academic
 from tests.training.minibatches import recipe
 from tests.training.rel_equality import mag_like
+from tests.training.rel_processes import owned_by_a_shard_that_reads_none
 
 ROOT = Path(__file__).parents[2]
 HAN = {"name": "han", "layers": 1}
@@ -127,10 +130,12 @@ def test_twenty_steps_are_those_of_one_device(case):
     assert found["params"] <= 1e-5, found
 
 
-def first(graph=None, *, shards: int = 2, devices: int = 2, **changes):
+def first(graph=None, *, shards: int = 2, devices: int = 2, programs: str = "auto", **changes):
     """An execution on this process's two devices."""
     config = recipe("rgcn", **changes)
-    distributed = dataclasses.replace(config.distributed, strategy="raf", relation_shards=shards, devices=devices)
+    distributed = dataclasses.replace(
+        config.distributed, strategy="raf", relation_shards=shards, devices=devices, programs=programs
+    )
     return execution_of(pose(graph or academic(), dataclasses.replace(config, distributed=distributed)))
 
 
@@ -223,11 +228,61 @@ def test_what_is_not_covered_is_one_line(changes, message):
         first(**changes)
 
 
-def test_settings_of_shards_need_the_strategy():
+@pytest.mark.parametrize(("name", "value"), [("relation_shards", 2), ("programs", "own")])
+def test_settings_of_shards_need_the_strategy(name, value):
     config = recipe("rgcn")
-    config = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, relation_shards=2))
-    with pytest.raises(InputError, match=r"relation_shards = 2 is for distributed\.strategy = 'raf'"):
+    config = dataclasses.replace(config, distributed=dataclasses.replace(config.distributed, **{name: value}))
+    with pytest.raises(InputError, match=rf"{name} = {value!r} is for distributed\.strategy = 'raf'"):
         execution_of(pose(academic(), config))
+
+
+def test_programs_of_all_shards_have_the_same_collectives_in_one_order(tmp_path):
+    """Also that of a shard whose branches read no learnable rows, and which has them all."""
+    plan = tmp_path / "plan.json"
+    owned_by_a_shard_that_reads_none(plan, tree_of_schema(academic().schema, "paper", 2), 8, 2)
+    config = recipe("rgcn")
+    distributed = dataclasses.replace(config.distributed, strategy="raf", plan=str(plan), devices=2)
+    found, sizes = [], []
+    for only in range(2):
+        execution = execution_of(pose(academic(), dataclasses.replace(config, distributed=distributed)))
+        execution.only = only
+        module = parse(execution.lower_update().compile().as_text())
+        found.append(
+            [
+                (each.opcode, each.num_bytes)
+                for computation in module.executed.values()
+                for each in computation.instructions.values()
+                if each.opcode in ("all-reduce", "collective-permute")
+            ]
+        )
+        sizes.append(execution.rel_source.sizes(0))
+        assert "conditional" not in {
+            each.opcode for own in module.executed.values() for each in own.instructions.values()
+        }
+    assert [opcode for opcode, _ in found[0]] == [
+        *["collective-permute"] * 2,
+        "all-reduce",
+        "collective-permute",
+        "all-reduce",
+    ]
+    assert found[0] == found[1]
+    assert sizes[0] != sizes[1]
+
+
+def test_a_program_for_each_process_needs_several_with_a_shard_each(monkeypatch):
+    with pytest.raises(InputError, match="programs = 'own' compiles a program for each process: there is one"):
+        first(programs="own")
+    mesh = DeviceMesh(2, relation_shards=2)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(InputError, match=r"each has 2 shards; give each one device with distributed\.devices = 1"):
+        place_to_compile("own", mesh)
+    assert place_to_compile("auto", mesh) is None
+    monkeypatch.setattr(mesh, "local_devices", ((0, 1),))
+    assert place_to_compile("auto", mesh) == place_to_compile("own", mesh) == 1
+    assert place_to_compile("one", mesh) is None
+    monkeypatch.setattr(DeviceMesh, "platform", "gpu")
+    with pytest.raises(InputError, match="it has run on CPUs alone, and these are on 'gpu'"):
+        place_to_compile("own", mesh)
 
 
 def test_packing_gives_back_what_was_packed():
