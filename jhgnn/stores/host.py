@@ -1,7 +1,8 @@
 """Rows in the host's memory, or mapped from a file: gathered for a batch by native threads without the GIL."""
 
+import copy
 from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import jax
 import numpy as np
@@ -44,9 +45,11 @@ class HostRows:
             lambda table: jax.ShapeDtypeStruct((*ids.shape, *table.shape[1:]), table.dtype), self.tables[node_type]
         )
 
-    def read_at_random(self) -> "HostRows":
+    def read_at_random(self) -> Self:
         """The same rows, of which those in files are read page by page."""
-        return HostRows({name: read_at_random(table) for name, table in self.tables.items()})
+        own = copy.copy(self)
+        own.tables = {name: read_at_random(table) for name, table in self.tables.items()}
+        return own
 
     @classmethod
     def of_matrix(cls, node_type: str, matrix: np.ndarray | sparse.csr_array) -> "HostRows":

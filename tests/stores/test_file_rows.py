@@ -11,6 +11,7 @@ from jhgnn.sampling.native import expect_rows
 from jhgnn.stores import file_rows
 from jhgnn.stores.file_rows import is_mapped, mapping_of, read_at_random, rows_of
 from jhgnn.stores.host import HostRows
+from jhgnn.stores.hot import HotRows
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -76,6 +77,13 @@ def test_only_what_is_not_in_memory_is_asked_for_and_neighbouring_pages_at_once(
     assert expect_rows(table, few, ask_always=True) == 3
     assert expect_rows(table, np.array([-1], np.int32), ask_always=True) == 0
     assert expect_rows(table, np.zeros(0, np.int32)) == 0
+
+
+def test_a_store_of_another_kind_stays_one(tmp_path):
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    own = HotRows({"x": mapped(tmp_path / "rows", rows)}, {"x": np.full((1, 2), 9, np.float32)}).read_at_random()
+    np.testing.assert_array_equal(own.gather("x", np.array([3, 1, -1], np.int32)), [[9, 9], [2, 3], [0, 0]])
+    np.testing.assert_array_equal(own.joined()["x"], [*rows, [9, 9]])
 
 
 @pytest.mark.parametrize("writable", [False, True])
