@@ -64,13 +64,12 @@ def test_what_is_in_memory_or_empty_stays_as_it_is(tmp_path):
 def test_only_what_is_not_in_memory_is_asked_for_and_neighbouring_pages_at_once(tmp_path):
     path = tmp_path / "rows"
     table = read_at_random(mapped(path, np.zeros((400, PAGE), np.int8)))
-    few, run = np.array([5, 200, -1, 100, 5], np.int32), np.arange(100, 140, dtype=np.int32)
+    few, run = np.array([5, 200, -1, 100, 5], np.int32), np.arange(300, 340, dtype=np.int32)
     forget(path)
-    if expect_rows(table, few) == 0:
+    asked = expect_rows(table, few)
+    if asked == 0:
         pytest.skip("the system keeps the pages of a file that it was told to forget")
-    forget(path)
-    assert expect_rows(table, few) == 3
-    forget(path)
+    assert asked == 3
     assert expect_rows(table, run) == 1
     rows_of(table, np.arange(400, dtype=np.int32))
     assert expect_rows(table, few) == 0
