@@ -120,7 +120,7 @@ def test_requests_that_do_not_fit_run_again_and_change_nothing(alone):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+@pytest.mark.parametrize("name", ["rgcn", pytest.param("rgat", marks=pytest.mark.long)])
 def test_more_relations_need_no_more_collectives(name):
     few, many = (
         execution(name, "owner", "random", 2, "auto", graph, topology="partitioned")
@@ -143,6 +143,7 @@ def test_gradients_are_those_of_one_device_in_float64(name):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("compile_cache")
 def test_processes_that_keep_their_own_edges_train_as_one(tmp_path):
     both = one_process_and_parts(tmp_path)
