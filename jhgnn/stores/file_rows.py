@@ -35,8 +35,8 @@ def read_at_random(table: Any) -> Any:
     """The same rows, by a mapping of their own that the system reads page by page.
 
     Args:
-        table: dense or sparse rows; those that are in memory already are given back as they are, and so are all where
-            the system takes no advice on mapped files.
+        table: dense or sparse rows; those that are in memory already are given back as they are, and so are those of a
+            file that is no longer there by its name, and all where the system takes no advice on mapped files.
     """
 
     def mapped_again(rows: np.ndarray) -> np.ndarray:
@@ -47,6 +47,7 @@ def read_at_random(table: Any) -> Any:
             or not rows.size
             or not rows.flags.c_contiguous
             or not hasattr(mmap, "MADV_RANDOM")
+            or not _still_names(str(mapping.filename), rows)
         ):
             return rows
         offset = mapping.offset + rows.ctypes.data - mapping.ctypes.data
@@ -66,6 +67,22 @@ def rows_of(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
         told = mapping.filename is None or _residency_is_told(str(mapping.filename))
         expect_rows(table, ids, ask_always=not told)
     return gather_rows(table, ids)
+
+
+def _still_names(file: str, rows: np.ndarray) -> bool:
+    """Whether a path leads to the very file that rows are mapped from, and not to one that took its place."""
+    address = rows.ctypes.data
+    try:
+        inode = os.stat(file).st_ino
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as regions:
+            for region in regions:
+                bounds, _, _, _, own, *_ = region.split()
+                begin, end = (int(each, 16) for each in bounds.split("-"))
+                if begin <= address < end:
+                    return int(own) == inode
+    except OSError:
+        pass
+    return False
 
 
 @functools.cache

@@ -61,6 +61,20 @@ def test_what_is_in_memory_or_empty_stays_as_it_is(tmp_path):
     assert HostRows({"x": rows}).read_at_random().tables["x"] is rows
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_rows_of_a_file_that_is_gone_or_replaced_stay_those_that_were_mapped(replaced, tmp_path):
+    rows, path = np.ones((3, 2), np.float32), tmp_path / "rows"
+    table = mapped(path, rows)
+    if replaced:
+        (tmp_path / "new").write_bytes((2 * rows).tobytes())
+        (tmp_path / "new").rename(path)
+    else:
+        path.unlink()
+    own = read_at_random(table)
+    assert own is table
+    np.testing.assert_array_equal(rows_of(own, np.array([2, -1], np.int32)), [[1, 1], [0, 0]])
+
+
 def test_only_what_is_not_in_memory_is_asked_for_and_neighbouring_pages_at_once(tmp_path):
     path = tmp_path / "rows"
     table = read_at_random(mapped(path, np.zeros((400, PAGE), np.int8)))
