@@ -96,14 +96,8 @@ def divided(graph: HeteroGraph, config: Config, branches: int, shards: int) -> R
     config = _distributed(config, strategy="raf", relation_shards=shards, devices=shards)
     if shards <= branches:
         return RelationsFirst(pose(graph, config))
-    model, own = config.model, find(config.model.name)
-    request = request_of(
-        graph,
-        config,
-        (),
-        over=own.over,
-        reads_receivers=model.self_loop or model.residual or own.aggregation == "neighbor_attention",
-    )
+    model = find(config.model.name)
+    request = request_of(graph, config, (), over=model.over, reads_receivers=model.reads_receivers(config.model))
     plan = plan_shards(request.tree, request.counts, request.shape, request.costs, shards, whole_branches=True)
     with tempfile.TemporaryDirectory(prefix="jhgnn-heta-") as folder:
         write_plan(plan, path := Path(folder) / "plan.json")

@@ -177,13 +177,13 @@ def _plan_shards(graph: "HeteroGraph", config: Config, options: Any, say: Say, o
     from jhgnn.distributed.meta.work import tree_work
     from jhgnn.models import find
 
-    model, own = config.model, find(config.model.name)
+    model = find(config.model.name)
     request = request_of(
         graph,
         config,
         metapaths_of(graph, config),
-        over=own.over,
-        reads_receivers=model.self_loop or model.residual or own.aggregation == "neighbor_attention",
+        over=model.over,
+        reads_receivers=model.reads_receivers(config.model),
         measured_costs=options.costs == "measured",
         network_gbit=options.network_gbit,
     )

@@ -90,6 +90,11 @@ class Model(nnx.Module):
         return cls.aggregation == "neighbor_attention"
 
     @classmethod
+    def reads_receivers(cls, config: ModelConfig) -> bool:
+        """Whether a layer reads the receivers' own rows: for a self-loop, a residual, or attention."""
+        return config.self_loop or config.residual or cls.attends()
+
+    @classmethod
     def _check(cls, config: ModelConfig) -> None:
         if cls.attends() and config.hidden % config.heads:
             raise InputError(

@@ -52,8 +52,3 @@ class RelationalModel(Model):
             layers.append(type(self).make_layer(index, plan, widths, config, spec, rngs=rngs))
             widths = dict.fromkeys(plan.makes, config.hidden)
         self.layers = nnx.List(layers)
-
-    @classmethod
-    def reads_receivers(cls, config: ModelConfig) -> bool:
-        """Whether a layer reads the receivers' own rows: for a self-loop, a residual, or attention."""
-        return config.self_loop or config.residual or cls.attends()

@@ -174,13 +174,12 @@ def _weights(problem: Problem, sampling: Sampling, names: Sequence[str]) -> list
     if sampling.metapaths:
         by_name = {draw.name: draw for draw in sampling.plan.draws}
         return [_of_metapath(sampling, by_name[name]) for name in names]
-    model = problem.config.model
     request = request_of(
         problem.graph,
         _settled(problem.config, sampling.num_layers),
         (),
         over=problem.model.over,
-        reads_receivers=model.self_loop or model.residual or problem.model.attends(),
+        reads_receivers=problem.model.reads_receivers(problem.config.model),
     )
     tree = request.tree
     work = tree_work(tree, request.counts, request.shape, request.costs)
