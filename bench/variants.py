@@ -3,11 +3,13 @@
     python -m bench.variants --config configs/rgcn_mag.toml --vary sampling.feature_dtype=float32,bfloat16
 
 The first value is what the others are compared with. All other options are those of a recipe. Printed are targets a
-second, times those of the first value, processor time a batch, what the loader's threads do in it, and bytes.
+second, times those of the first value, processor time a batch, what the loader's threads do in it, and temporary
+memory of the step. A value holds no comma.
 """
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,7 +75,8 @@ def measure(options: argparse.Namespace) -> None:
     Say().table(f"{options.vary}: {options.rounds} rounds of {options.steps} batches", columns, rows)
     if options.out:
         load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-        store(options.out, {"command": sys.argv[1:], "commit": commit(), "machine": load, "values": found})
+        command = f"python -m bench.variants {shlex.join(sys.argv[1:])}"
+        store(options.out, {"command": command, "commit": commit(), "machine": load, "values": found})
 
 
 def main() -> int:
