@@ -15,8 +15,12 @@ TESTS = 17
 """Relations that hold for some molecules each: tests, and numbers of rings."""
 
 
-def molecules(seed: int = 0) -> HeteroGraph:
-    """The graph, bit for bit by its seed; the relations' inverses included."""
+def molecules(seed: int = 0, signal: float = 1.0) -> HeteroGraph:
+    """The graph, bit for bit by its seed; the relations' inverses included.
+
+    Args:
+        signal: how often groups and tests tell a molecule's class; with 0 they are drawn whatever it is.
+    """
     rng = np.random.default_rng(seed)
     sizes = {
         "molecule": NUM_MOLECULES,
@@ -49,12 +53,12 @@ def molecules(seed: int = 0) -> HeteroGraph:
     }
     members = np.repeat(np.arange(NUM_MOLECULES), 5)
     liked = rng.integers(0, GROUPS // 2, len(members)) + np.where(
-        rng.random(len(members)) < 0.65, labels[members], 0
+        rng.random(len(members)) < 0.65 * signal, labels[members], 0
     ) * (GROUPS // 2)
     pairs["hasStructure"] = first["molecule"] + members, first["group"] + liked
     for test in range(TESTS):
         tested = np.flatnonzero(rng.random(NUM_MOLECULES) < 0.8)
-        positive = np.where(rng.random(len(tested)) < 0.55, labels[tested], rng.integers(0, 2, len(tested)))
+        positive = np.where(rng.random(len(tested)) < 0.55 * signal, labels[tested], rng.integers(0, 2, len(tested)))
         pairs[f"test{test}"] = first["molecule"] + tested, first["result"] + 2 * test + positive
     every = {("entity", name, "entity"): both for name, both in pairs.items()}
     every |= {("entity", f"rev_{name}", "entity"): both[::-1] for name, both in pairs.items()}

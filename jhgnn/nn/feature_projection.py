@@ -11,6 +11,7 @@ from flax import nnx
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn.stage import border
+from jhgnn.ops.basis_matrices import basis_matrices
 from jhgnn.ops.column_parts import column_parts
 from jhgnn.ops.dense_matmul import dense_matmul
 from jhgnn.ops.indexed_rows import rows_at
@@ -75,7 +76,7 @@ class FeatureProjection(nnx.Module):
         place_of = {name: place for place, name in enumerate(self.names)}
         places = [place_of[name] for name in names]
         if self.bases:
-            return jnp.einsum("rb,bio->rio", rows_at(self.c_rb[...], places), self.v_bio[...])
+            return basis_matrices(rows_at(self.c_rb[...], places), self.v_bio[...])
         if self.blocks:
             same_block = jnp.eye(self.blocks, dtype=self.w_rbio.dtype)
             stacked = jnp.einsum("rbio,bc->rbico", rows_at(self.w_rbio[...], places), same_block)
