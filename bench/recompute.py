@@ -42,6 +42,7 @@ from bench.record import RESULTS as STORED
 from bench.record import ROOT, STEP_SOURCES, changed_since, commit, store
 from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
+from jhgnn.config.options import SamplingConfig
 from jhgnn.config.recipe import override, to_toml
 from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
@@ -158,18 +159,19 @@ def read(case: StudyCase) -> dict[str, Any]:
 
 
 def is_recipe(text: str, config: Config) -> bool:
-    """Whether a stored recipe is this one, wherever this machine has its data; options that came later are as unset."""
+    """Whether a stored recipe takes the same steps, wherever this machine has its data; later options are as unset."""
     try:
         then = override(Config(), tomllib.loads(text), where="bench.recompute")
     except InputError:  # of options that there are no more
         return False
-    return without_places(then) == without_places(config)
+    return of_steps(then) == of_steps(config)
 
 
-def without_places(config: Config) -> Config:
-    """A recipe without paths of a machine."""
+def of_steps(config: Config) -> Config:
+    """A recipe without paths of a machine, and without what a whole batch does not read: how batches are sampled."""
     data, sgb = dataclasses.replace(config.data, path=""), dataclasses.replace(config.sgb, cache_dir="")
-    return dataclasses.replace(config, data=data, sgb=sgb)
+    sampling = config.sampling if config.sampling.batch_size else SamplingConfig()
+    return dataclasses.replace(config, data=data, sgb=sgb, sampling=sampling)
 
 
 def not_current(case: StudyCase, part: str) -> str:

@@ -192,6 +192,15 @@ def test_a_stored_recipe_is_the_same_wherever_the_data_lies_and_before_an_option
     assert not recompute.is_recipe(text + "\n[gone]\noption = 1\n", case.config)
 
 
+@pytest.mark.parametrize(("name", "same"), [("rgat_dblp", True), ("rgat_mag", False)])
+def test_how_batches_are_sampled_matters_to_a_stored_recipe_of_mini_batches_alone(name: str, same: bool) -> None:
+    (case,) = (case for case in all_cases() if case.name == name)
+    text = to_toml(case.config)
+    other = text.replace("prefetch_depth = 2", "prefetch_depth = 4")
+    assert other != text
+    assert recompute.is_recipe(other, case.config) == same
+
+
 @pytest.mark.slow
 def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, monkeypatch, capsys):
     """From a recipe to the page, on a small synthetic graph; then nothing is left to do."""
