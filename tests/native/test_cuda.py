@@ -229,7 +229,8 @@ def test_carries_stay_small(num_entries: int) -> None:
 
 def run_this_file(selected: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Some of these tests with another library, in a process of their own."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", selected]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "--maxfail=8"]
+    command += [__file__, "-k", selected]
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=900, check=False
     )

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.commands import ROOT
+from tests.packaging.distributions import Distributions, without_compilers
+
 MOST_WHEEL_BYTES = 6 * 2**20
-BUILD_TOOL = "scikit-build-core>=0.10"
-ARCHITECTURE = "80"
-"""One, as nvcc takes a minute for each."""
 WHAT_IT_SAYS = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -42,65 +41,6 @@ print(open("/proc/self/maps").read().count("libcuda"))
 """
 
 pytestmark = pytest.mark.slow
-
-
-class Distributions:
-    """What was built: `sdist`, `wheel`, and the tool that built them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.tools = folder, folder / "tools"
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-        got = subprocess.run(
-            [*pip, "install", "-q", "--target", self.tools, BUILD_TOOL], capture_output=True, text=True
-        )
-        if got.returncode:
-            pytest.skip(f"{BUILD_TOOL} cannot be had: {got.stderr[-300:]}")
-        tree = folder / "tree"
-        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-        for name in tracked.stdout.split("\0"):
-            if name and (ROOT / name).is_file():
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, tree / name)
-        code = f"import scikit_build_core.build as b; print(b.build_sdist({str(folder)!r}))"
-        made = subprocess.run(
-            [sys.executable, "-c", code], cwd=tree, env=self.environment(), capture_output=True, text=True
-        )
-        assert made.returncode == 0, made.stderr[-2000:]
-        self.sdist = folder / made.stdout.split()[-1]
-        done = self.install("wheel", "-w", str(folder), str(self.sdist))
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        (self.wheel,) = folder.glob("*.whl")
-
-    def environment(self, path: str | None = None) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "XLA_FLAGS")}
-        kept |= {"PYTHONPATH": str(self.tools), "PATH": path or os.environ["PATH"]}
-        return kept | {"CMAKE_ARGS": f"-DJHGNN_CUDA_ARCHITECTURES={ARCHITECTURE}"}
-
-    def install(self, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-        """pip, which builds with the tools and the jaxlib that are here."""
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-v"]
-        return subprocess.run(
-            [*command, arguments[0], "--no-deps", "--no-build-isolation", *arguments[1:]],
-            env=self.environment(path),
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    return Distributions(tmp_path_factory.mktemp("distributions"))
-
-
-def without_compilers(folder: Path) -> str:
-    """A PATH with CMake and Ninja, and neither a C++ compiler nor nvcc."""
-    folder.mkdir()
-    for name in ("cmake", "ninja", "make"):
-        found = shutil.which(name)
-        if found:
-            (folder / name).symlink_to(found)
-    return str(folder)
 
 
 def say(site: Path, path: str) -> list[str]:

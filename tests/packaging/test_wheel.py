@@ -1,7 +1,6 @@
 """From a wheel in an environment of its own and another folder: the commands and the shipped recipes work."""
 
 import os
-import shutil
 import site
 import subprocess
 import sys
@@ -10,30 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT
+from tests.packaging.distributions import Distributions
 
-SOURCES = ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "jhgnn", "configs")
 KERNELS = "jhgnn/native/libjhgnn_kernels.so"
-
-
-def built(folder: Path, environment: dict[str, str]) -> Path:
-    """A wheel from a copy of the sources without anything that was built in place."""
-    sources = folder / "sources"
-    sources.mkdir()
-    without_built = shutil.ignore_patterns("*.so", "__pycache__")
-    for name in SOURCES:
-        path = ROOT / name
-        if path.is_dir():
-            shutil.copytree(path, sources / name, ignore=without_built)
-        else:
-            shutil.copy(path, sources)
-    command = [sys.executable, "-m", "pip", "wheel", str(sources), "--no-deps", "--wheel-dir", str(folder)]
-    done = subprocess.run(command, env=dict(os.environ) | environment, capture_output=True, text=True, timeout=600)
-    if done.returncode and "No matching distribution" in done.stderr:
-        pytest.skip("pip cannot get what builds a wheel")
-    assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("*.whl")
-    return wheel
 
 
 def installed(wheel: Path, folder: Path) -> Path:
@@ -54,8 +32,8 @@ def installed(wheel: Path, folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", [True, False], ids=["compiler", "no compiler"])
-def test_the_commands_work_from_a_wheel_in_another_folder(compiler, tmp_path):
-    wheel = built(tmp_path, {} if compiler else {"CXX": "/bin/false", "CC": "/bin/false"})
+def test_the_commands_work_from_a_wheel_in_another_folder(compiler: bool, built: Distributions, tmp_path: Path) -> None:
+    wheel = built.wheel if compiler else built.wheel_without_compilers(tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
     assert (KERNELS in names) == compiler
     assert "jhgnn/configs/han_acm.toml" in names
