@@ -67,6 +67,10 @@ class BranchInputs(SampledInputs):
         made = {name: count for name, count in block.num_rows.items() if name in self.makes[hop]}
         return dataclasses.replace(block, num_rows=made)
 
+    def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
+        """The rows of an embedding table that the branches read, or None where they read none of that type."""
+        return super().table_rows(table, node_type) if table.shape[0] else None
+
 
 class OwnSums(NamedTuple):
     """What a shard makes of its vertices; a zero-width array where the model has nothing to say there.
