@@ -57,7 +57,7 @@ GRADIENTS = [
 ]
 STEPS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "plan": "cut"},
-    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3, "plan": "cut and divided"},
+    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3, "plan": "cut"},
 ]
 
 
