@@ -35,7 +35,6 @@ from jhgnn.distributed.adjacency import adjacency as joined
 from jhgnn.distributed.assignment import Assignment
 from jhgnn.distributed.meta.plan import MetaPlan, write_plan
 from jhgnn.distributed.meta.planner import plan_shards
-from jhgnn.distributed.meta.ranges import is_cut
 from jhgnn.distributed.meta.request import request_of
 from jhgnn.distributed.meta.work import FLOAT, WorkCosts
 from jhgnn.distributed.methods.metis import metis_assignment
@@ -117,7 +116,7 @@ def divided(graph: HeteroGraph, config: Config, branches: int, shards: int) -> d
     whole = shards <= branches
     found = {WHOLE: RelationsFirst(pose(graph, config)) if whole else trained(planned(whole_branches=True))}
     own = planned(whole_branches=False)
-    if any(is_cut(own.tree, piece) for pieces in own.shards for piece in pieces):
+    if any(piece.is_cut(own.tree) for pieces in own.shards for piece in pieces):
         found["relations first, cut deeper"] = trained(own)
     return found
 

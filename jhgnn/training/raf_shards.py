@@ -17,7 +17,7 @@ import numpy as np
 from jhgnn.config import Config
 from jhgnn.distributed.meta.assign import largest_first
 from jhgnn.distributed.meta.plan import MetaPlan, read_plan
-from jhgnn.distributed.meta.ranges import is_cut, with_equal_ranges
+from jhgnn.distributed.meta.ranges import with_equal_ranges
 from jhgnn.distributed.meta.request import request_of
 from jhgnn.distributed.meta.work import tree_work
 from jhgnn.errors import InputError
@@ -214,7 +214,7 @@ def _dealt(problem: Problem, sampling: Sampling, branches: Sequence[str]) -> lis
         raise InputError(
             f"distributed.relation_shards = {shards}, but only {len(names)} branches lead to"
             f" {problem.task.targets[0]!r}: {', '.join(names)}; use at most as many shards, or a plan"
-            " of python -m jhgnn.partition --method meta --whole-branches"
+            " of python -m jhgnn.partition --method meta"
         )
     weights = _weights(problem, sampling, names)
     placed = largest_first(weights, shards)
@@ -273,7 +273,7 @@ def _of_plan(plan: MetaPlan, problem: Problem, branches: Sequence[str], sampling
     for own, pieces in zip(owners, with_equal_ranges(tree, plan.shards), strict=True):
         for piece in pieces:
             *way, name = tree.steps(piece.node)
-            cut = name if is_cut(tree, piece) else ""
+            cut = name if piece.is_cut(tree) else ""
             if cut:
                 _check_cuts(problem, plan, sampling, tree.path(piece.node))
             if piece.targets != plan.batch_size:

@@ -44,7 +44,7 @@ def plan_shards(
     Args:
         counts: of `count_tree`; the plan depends on them and on nothing else of the graph.
         num_shards: at least 1; more than the branches are welcome.
-        whole_branches: cuts none deeper, as training needs it.
+        whole_branches: cuts none deeper, as some models need it.
 
     Raises:
         InputError: `num_shards` is below 1, or there are more shards than targets and branches could occupy.

@@ -16,11 +16,11 @@ def with_equal_ranges(tree: MetaTree, shards: Sequence[Sequence[Piece]]) -> list
     """
     borders: dict[int, set[int]] = {}
     for piece in (piece for pieces in shards for piece in pieces):
-        if not is_whole_branch(tree, piece):
+        if not _is_whole_branch(tree, piece):
             borders.setdefault(_branch(tree, piece.node), set()).update((piece.low, piece.high))
 
     def split(piece: Piece) -> list[Piece]:
-        if is_whole_branch(tree, piece):
+        if _is_whole_branch(tree, piece):
             return [piece]
         of_branch = borders[_branch(tree, piece.node)]
         inside = sorted(border for border in of_branch if piece.low <= border <= piece.high)
@@ -29,14 +29,9 @@ def with_equal_ranges(tree: MetaTree, shards: Sequence[Sequence[Piece]]) -> list
     return [[part for piece in pieces for part in split(piece)] for pieces in shards]
 
 
-def is_whole_branch(tree: MetaTree, piece: Piece) -> bool:
+def _is_whole_branch(tree: MetaTree, piece: Piece) -> bool:
     """Whether it is of a branch of the targets, with everything below."""
-    return tree.nodes[piece.node].parent == 0 and not is_cut(tree, piece)
-
-
-def is_cut(tree: MetaTree, piece: Piece) -> bool:
-    """Whether what is below its node are pieces of their own."""
-    return not piece.whole and bool(tree.children(piece.node))
+    return tree.nodes[piece.node].parent == 0 and not piece.is_cut(tree)
 
 
 def _branch(tree: MetaTree, node: int) -> int:
