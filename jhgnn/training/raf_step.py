@@ -203,25 +203,9 @@ class RelUpdateProgram(UpdateProgram):
     hidden: int = 0
 
     def _sums(self, state: TrainState, resident: Any, batch: RelBatch) -> tuple[PartSums, Touched]:
-        dense = with_tables(state.params, {})
-        shard = jax.lax.axis_index(REL)
+        dense, shard = with_tables(state.params, {}), jax.lax.axis_index(REL)
         rows, routes, misfit = self._fetched(shard, state, resident, batch)
-        given, passes = None, []
-        for hop in reversed(self._hops):
-            of_hop = None if rows is None else self._of_hop(rows, hop)
-            arguments = _Arguments(dense, of_hop, given, resident, batch.buffers, dropout_seed(state))
-            branches = BranchGradients(
-                [self._prepare(reader) for reader in self._present(hop)],
-                [self._branch(number, reader) for number, reader in zip(self._shards, self._present(hop), strict=True)],
-                [functools.partial(self._joined, hop)] * len(self._shards),
-            )
-            sums, kept = branches.forward(shard, arguments)
-            passes.append(_Pass(branches, arguments, kept))
-            # Another shard's branches may read rows, or be given sums, where these are not.
-            sums = self._after(sums, [each for each in (rows, given) if each is not None])
-            if hop:
-                with stage("SYNC"):
-                    given = self.meetings[hop - 1].sent(sums)
+        sums, passes = self._forward(shard, state, resident, batch, rows)
         with stage("SYNC"):
             met, back = jax.vjp(lambda own: self._met(own, batch), sums)
         first = shard == 0
@@ -238,22 +222,50 @@ class RelUpdateProgram(UpdateProgram):
             lambda leaf: jnp.where(first, leaf, 0), (of_rest, loss, count, of_rows)
         )
         of_sums = of_sums._replace(own_rows=of_sums.own_rows + of_rows)
-        gradients, of_learnt = of_rest, []
+        of_branches, of_learnt = self._backward(shard, passes, of_sums)
+        touched: Touched = {}
+        if of_learnt is not None:
+            assert isinstance(self.reader, OwnedReader)
+            touched = self.reader.rows.give_back(state.params, resident, routes, self._after(of_learnt, of_branches))
+        gradients = jax.tree.map(jnp.add, of_branches, of_rest)
+        overflows = (batch.too_small | misfit).astype(jnp.float32)
+        return PartSums(with_tables(gradients, {}), loss, count, overflows), touched
+
+    def _forward(
+        self, shard: jax.Array, state: TrainState, resident: Any, batch: RelBatch, rows: jax.Array | None
+    ) -> tuple[OwnSums, list[_Pass]]:
+        """This shard's sums of the targets, and the passes, from the outermost frontiers to the targets."""
+        dense, given = with_tables(state.params, {}), None
+        passes: list[_Pass] = []
+        for hop in reversed(self._hops):
+            of_hop = None if rows is None else self._of_hop(rows, hop)
+            arguments = _Arguments(dense, of_hop, given, resident, batch.buffers, dropout_seed(state))
+            branches = BranchGradients(
+                [self._prepare(reader) for reader in self._present(hop)],
+                [self._branch(number, reader) for number, reader in zip(self._shards, self._present(hop), strict=True)],
+                [functools.partial(self._joined, hop)] * len(self._shards),
+            )
+            sums, kept = branches.forward(shard, arguments)
+            passes.append(_Pass(branches, arguments, kept))
+            # Another shard's branches may read rows, or be given sums, where these are not.
+            sums = self._after(sums, [each for each in (rows, given) if each is not None])
+            if hop:
+                with stage("SYNC"):
+                    given = self.meetings[hop - 1].sent(sums)
+        return sums, passes
+
+    def _backward(self, shard: jax.Array, passes: Sequence[_Pass], of_sums: Any) -> tuple[Params, jax.Array | None]:
+        """Gradients of weights and of the learnable rows that this device reads, from those of its targets' sums."""
+        gradients, of_rows = None, []
         for hop, (branches, arguments, kept) in zip(self._hops, reversed(passes), strict=True):
-            of_branches, of_read, of_given = branches.backward(shard, arguments, kept, of_sums)
-            gradients = jax.tree.map(jnp.add, of_branches, gradients)
-            of_learnt.append(of_read)
+            of_dense, of_read, of_given = branches.backward(shard, arguments, kept, of_sums)
+            gradients = of_dense if gradients is None else jax.tree.map(jnp.add, gradients, of_dense)
+            of_rows.append(of_read)
             if of_given is not None:
                 with stage("SYNC"):
                     of_sums = self.meetings[hop].returned(self._after(of_given, [of_sums]))
                 gradients = self._after(gradients, [of_sums])
-        touched: Touched = {}
-        if rows is not None:
-            assert isinstance(self.reader, OwnedReader)
-            joined = self._after(jnp.concatenate(of_learnt), gradients)
-            touched = self.reader.rows.give_back(state.params, resident, routes, joined)
-        overflows = (batch.too_small | misfit).astype(jnp.float32)
-        return PartSums(with_tables(gradients, {}), loss, count, overflows), touched
+        return gradients, None if of_rows[0] is None else jnp.concatenate(of_rows)
 
     @property
     def _hops(self) -> range:
