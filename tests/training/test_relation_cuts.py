@@ -10,6 +10,7 @@ import pytest
 from jhgnn.distributed.meta.plan import Piece
 from jhgnn.distributed.meta.tree import tree_of_schema
 from jhgnn.errors import InputError
+from jhgnn.profiling.hlo import parse
 from jhgnn.sampling.capacities import presampled
 from jhgnn.training import raf
 from jhgnn.training.frontier_meeting import Frontier, frontier_meetings
@@ -32,11 +33,12 @@ CUT = (tuple(Piece(node, 0, BATCH) for node in (BRANCHES["self"], *TREE.children
        (COVERS, Piece(BRANCHES[WRITES], 0, BATCH, whole=False)))  # fmt: skip
 """The second shard computes a branch of which the first one computes all that is below it."""
 
+COLLECTIVES = ("all-reduce", "collective-permute")
 QUICK = [{"graph": "academic", "model": {"name": "rgcn", "layers": 2}, "data": 1, "rel": 2, "plan": "one cut"}]
 GRADIENTS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2, "layer_norm": True}, "data": 2, "rel": 3, "plan": "cut"},
     {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 4, "plan": "cut"},
-    {"graph": "mag", "model": {"name": "rgat", "layers": 2}, "data": 2, "rel": 2, "plan": "cut and divided"},
+    {"graph": "academic", "model": {"name": "rgat", "layers": 2}, "data": 2, "rel": 2, "plan": "cut and divided"},
     {
         "graph": "acm",
         "model": {"name": "rgcn", "layers": 2, "self_loop": False},
@@ -148,6 +150,21 @@ def test_a_cut_is_one_more_meeting_each_way(tmp_path):
     assert found["collective-permute"].num_bytes == 4 * (
         2 * (slots * hidden + 1) + asked * (1 + 2 * hidden) + 3 * (asked > 0)
     )
+
+
+@pytest.mark.slow
+def test_programs_of_all_shards_have_the_same_collectives_in_one_order(tmp_path):
+    """Rows come, then sums; the targets meet; gradients of sums go back, then those of rows; weights' are summed."""
+    plan, found = plan_of(tmp_path / "plan.json", *CUT, row_owners={"subject": 1}), []
+    for only in range(2):
+        made = execution(plan=plan)
+        made.only = only
+        module = parse(made.lower_update().compile().as_text())
+        instructions = (each for own in module.executed.values() for each in own.instructions.values())
+        found.append([(each.opcode, each.num_bytes) for each in instructions if each.opcode in COLLECTIVES])
+    sent, met = "collective-permute", "all-reduce"
+    assert [opcode for opcode, _ in found[0]] == [sent, sent, sent, met, sent, sent, met]
+    assert found[0] == found[1]
 
 
 def test_where_sums_lie_between_three_shards():
