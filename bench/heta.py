@@ -5,8 +5,10 @@ each part's own targets, and counts the distinct rows that each must read. Bytes
 devices; none is timed. Seconds are of a model, `bytes a device / network + meetings x rendezvous`, and say so.
 
 Relations first: the sum over `rel` in a ring, and of learnable rows those that a shard reads and another one owns, as
-training places them: the row, and its gradient back. Beside that stands what the compiled update sends for them, from
-its collectives: requests, rows and gradients, padded to the capacities learnt before training. Data-parallel: each
+training places them: the row, and its gradient back. Where the planner's own plan cuts a branch deeper, it stands
+beside that of whole branches; of a frontier each shard but the owner sends its sum, and gets the gradient back. Beside
+that stands what the compiled update sends for both, from its collectives: requests, rows, sums and gradients, padded to
+the capacities learnt before training. Data-parallel: each
 device trains the targets that its part owns, and fetches what other parts own: fixed rows once, learnable ones with
 their gradients back. The gradients of weights are summed in a ring in both, and stand apart. `--page` writes the table
 into `docs/distributed.md`.
@@ -31,7 +33,7 @@ from jhgnn.config.recipe import load_recipe
 from jhgnn.distributed.adjacency import Adjacency
 from jhgnn.distributed.adjacency import adjacency as joined
 from jhgnn.distributed.assignment import Assignment
-from jhgnn.distributed.meta.plan import write_plan
+from jhgnn.distributed.meta.plan import MetaPlan, write_plan
 from jhgnn.distributed.meta.planner import plan_shards
 from jhgnn.distributed.meta.request import request_of
 from jhgnn.distributed.meta.work import FLOAT, WorkCosts
@@ -49,32 +51,35 @@ from jhgnn.sampling.epoch import EpochBatches
 from jhgnn.sampling.host import HostSampler
 from jhgnn.sampling.reuse import TurnSampler
 from jhgnn.training.execution import num_bytes
+from jhgnn.training.frontier_meeting import Frontier
 from jhgnn.training.problem import Problem, pose, read_graph
 from jhgnn.training.raf import RelationsFirst
 from jhgnn.training.sampled import Sampled
 from jhgnn.training.sampled_choices import Sampling
 
 Rows = Mapping[str, np.ndarray]
+WHOLE = "relations first"
 
 
 @dataclasses.dataclass
 class Moved:
     """Bytes that all devices send in the steps counted, by what they are, and meetings a step.
 
-    `learnable_rows_compiled` are those of relations first with requests and padding.
+    `permuted_compiled` are frontiers and learnable rows of relations first with requests and padding.
     """
 
     meetings: int
     partials: float = 0.0
+    frontiers: float = 0.0
     fixed_rows: float = 0.0
     learnable_rows: float = 0.0
     weights: float = 0.0
-    learnable_rows_compiled: float | None = None
+    permuted_compiled: float | None = None
 
     @property
     def total(self) -> float:
         """Without the gradients of weights."""
-        return self.partials + self.fixed_rows + self.learnable_rows
+        return self.partials + self.frontiers + self.fixed_rows + self.learnable_rows
 
 
 def input_rows(sampler: HostSampler | TurnSampler, seeds: Rows, seed: int, step: int) -> dict[str, np.ndarray]:
@@ -91,17 +96,29 @@ def ring(members: int, size: float) -> float:
     return 2.0 * (members - 1) * size
 
 
-def divided(graph: HeteroGraph, config: Config, branches: int, shards: int) -> RelationsFirst:
-    """Training by `shards`: branches dealt out, or by a plan that divides targets where there are fewer branches."""
+def divided(graph: HeteroGraph, config: Config, branches: int, shards: int) -> dict[str, RelationsFirst]:
+    """Training by `shards`: branches dealt out, or by a plan that divides targets where there are fewer branches; and
+    by the planner's own plan, where it cuts a branch deeper.
+    """
     config = _distributed(config, strategy="raf", relation_shards=shards, devices=shards)
-    if shards <= branches:
-        return RelationsFirst(pose(graph, config))
     model = find(config.model.name)
     request = request_of(graph, config, (), over=model.over, reads_receivers=model.reads_receivers(config.model))
-    plan = plan_shards(request.tree, request.counts, request.shape, request.costs, shards, whole_branches=True)
-    with tempfile.TemporaryDirectory(prefix="jhgnn-heta-") as folder:
-        write_plan(plan, path := Path(folder) / "plan.json")
-        return RelationsFirst(pose(graph, _distributed(config, plan=str(path))))
+
+    def planned(*, whole_branches: bool) -> MetaPlan:
+        what = (request.tree, request.counts, request.shape, request.costs, shards)
+        return plan_shards(*what, whole_branches=whole_branches)
+
+    def trained(plan: MetaPlan) -> RelationsFirst:
+        with tempfile.TemporaryDirectory(prefix="jhgnn-heta-") as folder:
+            write_plan(plan, path := Path(folder) / "plan.json")
+            return RelationsFirst(pose(graph, _distributed(config, plan=str(path))))
+
+    whole = shards <= branches
+    found = {WHOLE: RelationsFirst(pose(graph, config)) if whole else trained(planned(whole_branches=True))}
+    own = planned(whole_branches=False)
+    if any(piece.is_cut(own.tree) for pieces in own.shards for piece in pieces):
+        found["relations first, cut deeper"] = trained(own)
+    return found
 
 
 def relations_first(execution: RelationsFirst, batches: Sequence[tuple[int, np.ndarray]], weights: int) -> Moved:
@@ -109,22 +126,29 @@ def relations_first(execution: RelationsFirst, batches: Sequence[tuple[int, np.n
     problem, shards, parts = execution.problem, execution.shards, execution.parts
     (target,) = problem.task.targets
     hidden, seed = problem.config.model.hidden, problem.config.run.seed
-    moved = Moved(meetings=1 if problem.model.over == "relations" else 2)
+    at_frontiers = execution.frontier_meetings()
+    owners = {frontier: owner for meeting in at_frontiers for frontier, owner in meeting.owners.items()}
+    moved = Moved(meetings=(1 if problem.model.over == "relations" else 2) + 2 * len(at_frontiers))
     for step, batch in batches:
         moved.partials += ring(len(shards), len(batch) * hidden * FLOAT)
         moved.weights += ring(len(shards), weights)
         for number, (samplers, shard) in enumerate(zip(execution.rel_source.samplers, shards, strict=True)):
+            summed: dict[Frontier, int] = {}
             for sampler, piece in zip(samplers, shard.pieces, strict=True):
+                if piece.into and owners[piece.into] != number:
+                    slots = np.cumsum(sampler.count(piece.seeds({target: batch}), seed, step), axis=0)
+                    summed[piece.into] = int(slots[piece.own.hop, sampler.plan.node_types.index(piece.own.node_type)])
                 for name, ids in input_rows(sampler, piece.seeds({target: batch}), seed, step).items():
                     if parts is not None and name in parts.placement.homes and name in piece.own.reads:
                         remote = int((parts.placement.places(name, ids) != number).sum())
                         moved.learnable_rows += remote * hidden * FLOAT * 2
-    moved.learnable_rows_compiled = float(permuted_bytes(execution) * len(batches))
+            moved.frontiers += sum(summed.values()) * hidden * FLOAT * 2
+    moved.permuted_compiled = float(permuted_bytes(execution) * len(batches))
     return moved
 
 
 def permuted_bytes(execution: RelationsFirst) -> int:
-    """Bytes that all devices send in the permutations of the compiled update, by which learnable rows go."""
+    """Bytes that all devices send in the compiled update's permutations, by which frontiers and learnable rows go."""
     text = execution.lower_update().compile().as_text()
     assert text is not None
     module = parse(text)
@@ -201,10 +225,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     branches = sum(draw.target in problem.task.targets for draw in sampling.plan.draws_at(0))
     entries: list[dict[str, Any]] = []
     for shards in options.shards:
-        ways = {"relations first": relations_first(divided(graph, config, branches, shards), batches, weights)}
+        ways = {
+            name: relations_first(own, batches, weights)
+            for name, own in divided(graph, config, branches, shards).items()
+        }
         for name, cut in cuts_of(problem, shards, adjacency).items():
             ways[f"data, {name}"] = data_parallel(problem, sampling, batches, weights, cut)
-        ours = ways["relations first"]
+        ours = ways[WHOLE]
         for name, moved in ways.items():
             sent = (moved.total + moved.weights) / steps / shards
             model_s = sent / (options.network_gbit * 1e9 / 8) + (moved.meetings + 1) * WorkCosts().rendezvous_s
@@ -239,14 +266,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 HEADINGS = [
-    *("shards", "way", "partials", "fixed rows", "learnable rows", "learnable rows, compiled", "times relations first"),
-    *("without learnable rows", "exchange an epoch (model)"),
+    *(
+        "shards",
+        "way",
+        "partials",
+        "frontiers",
+        "fixed rows",
+        "learnable rows",
+        "frontiers and learnable rows, compiled",
+    ),
+    *("times relations first", "without learnable rows", "exchange an epoch (model)"),
 ]
 
 
 def _shown(entry: Mapping[str, Any]) -> list[str]:
     """A row of the table."""
-    kinds = ("partials", "fixed_rows", "learnable_rows", "learnable_rows_compiled")
+    kinds = ("partials", "frontiers", "fixed_rows", "learnable_rows", "permuted_compiled")
     sizes = [entry["bytes_a_step"][kind] for kind in kinds]
     return [
         str(entry["shards"]),

@@ -82,7 +82,7 @@ def parser() -> OneLineParser:
     top.add_argument(
         "--whole-branches",
         action="store_true",
-        help="with --method meta, a plan that training runs: none of its branches are cut deeper",
+        help="with --method meta, a plan that cuts no branch deeper, as HAN and models with residuals need it",
     )
     top.add_argument("--overwrite", action="store_true", help="replace a partition that is there already")
     top.add_argument("--check", metavar="FOLDER", help="verify a partition instead: every file of every part")

@@ -352,7 +352,9 @@ class DistributedConfig:
         0, "raf: shards that the relations into the targets are dealt out to; 0: as distributed.plan says", minimum=0
     )
     plan: str = _option(
-        "", "raf: a plan of `python -m jhgnn.partition --method meta --whole-branches --out`; empty: dealt out by size"
+        "",
+        "raf: a plan of `python -m jhgnn.partition --method meta --out`, for HAN and residuals with --whole-branches;"
+        " empty: dealt out by size",
     )
     programs: Literal["auto", "one", "own"] = _option(
         "auto",

@@ -4,11 +4,15 @@ A shard of the mesh axis `rel` holds some of the relations (or metapaths) into t
 below them. All layers but the last are complete for the vertices that its branches lead to; the last layer sums its own
 relations alone. Those sums meet once (`jhgnn.training.rel_meeting`), and the rest of the last layer is computed by all.
 
+Where a plan cuts a branch deeper, the vertices that it leads to, its frontier, are to the layer before the last what
+the targets are to the last one: shards sum relations into them, the sums meet on the shard that has the branch
+(`jhgnn.training.frontier_meeting`), and that shard finishes the layer and goes on.
+
 Source: Heta (Zhong et al., PVLDB 18(9)), relation-aggregation-first execution.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +31,25 @@ from jhgnn.nn.semantic_fusion import AttentionFusion
 
 @dataclasses.dataclass(frozen=True)
 class OwnBranches:
-    """What a shard holds.
+    """What a shard holds of the branches into some vertices: the targets, or the frontier of a branch that is cut.
 
     Attributes:
-        names: its relations into the targets, or its metapaths.
-        own_row: whether it adds the targets' own projection (the self-loop), where the model has one.
-        makes: by hop, from the targets outwards, the types whose rows a layer makes; only the target type at hop 0.
+        names: its relations into them, or its metapaths.
+        own_row: whether it adds their own projection (the self-loop), where the model has one.
+        makes: by hop, from the targets outwards, the types whose rows a layer makes; none where others make them.
         reads: the types whose input rows are read.
+        node_type: of the vertices.
+        hop: at which the vertices stand; 0 for the targets.
+        given: of a branch that is cut, the type of its own frontier, whose sums others make; else "".
     """
 
     names: tuple[str, ...]
     own_row: bool
     makes: tuple[tuple[str, ...], ...]
     reads: tuple[str, ...]
+    node_type: str
+    hop: int = 0
+    given: str = ""
 
 
 @jax.tree_util.register_dataclass
@@ -57,12 +67,16 @@ class BranchInputs(SampledInputs):
         made = {name: count for name, count in block.num_rows.items() if name in self.makes[hop]}
         return dataclasses.replace(block, num_rows=made)
 
+    def table_rows(self, table: jax.Array, node_type: str) -> jax.Array | None:
+        """The rows of an embedding table that the branches read, or None where they read none of that type."""
+        return super().table_rows(table, node_type) if table.shape[0] else None
+
 
 class OwnSums(NamedTuple):
-    """What a shard makes of the targets; a zero-width array where the model has nothing to say there.
+    """What a shard makes of its vertices; a zero-width array where the model has nothing to say there.
 
     Attributes:
-        values: the sum over its relations, `[targets, hidden]`; of attention over metapaths the result of each,
+        values: the sum over its relations, `[vertices, hidden]`; of attention over metapaths the result of each,
             `[slots, targets, hidden]`, zeros in slots beyond its metapaths.
         scores: of each metapath, summed over the targets at hand, `[slots]`.
         own_rows: the last layer's input rows of the targets, `[targets, hidden]`, where a residual adds them.
@@ -80,40 +94,44 @@ def own_sums(
     step_seed: jax.Array | None,
     reduce: Reduce,
     *,
+    given: jax.Array | None = None,
     slots: int = 0,
     keeps_rows: bool = False,
 ) -> OwnSums:
-    """A shard's part of the last layer, from all layers before it.
+    """A shard's part of the layer that makes its vertices, the last one for the targets, from all layers before it.
 
     Args:
         model: over relations or metapaths.
         inputs: of the shard's branches.
         own: the branches.
         step_seed: uint32 scalar of this step's dropout; None: no dropout.
-        reduce: for the layers before the last, which have all relations.
+        reduce: for the layers before that, which have all relations.
+        given: of a branch that is cut, what all shards' sums of its frontier met to, `[frontier, hidden]`.
         slots: of metapaths; as many as any shard has.
         keeps_rows: whether the last layer has a residual.
     """
-    index, (target,) = len(model.layers) - 1, model.targets
+    index, node_type = len(model.layers) - 1 - own.hop, own.node_type
     layer: Any = model.layers[index]
     block = model._block(inputs, index)
     rows = model._run(index, inputs, step_seed, reduce)
+    if given is not None:
+        rows = rows | _of_sums(model.layers[index - 1], own.given, given, {})
     read = model._dropped(rows, index, block, step_seed)
-    num_rows = block.num_rows[target]
+    num_rows = block.num_rows[node_type]
 
     def sums() -> tuple[jax.Array, jax.Array]:
         parts = layer.aggregate(read, block, step_seed)
         if slots:
-            return _of_metapaths(layer.fusion, parts, block.targets.get(target), slots)
+            return _of_metapaths(layer.fusion, parts, block.targets.get(node_type), slots)
         assert isinstance(parts, RelationParts)
-        added = list(parts.parts[target])
-        if own.own_row and target in parts.own:
-            added.append(parts.own[target])
-        partial = layer.partial(RelationParts({target: added}, {}), block)
-        return partial.values[target], jnp.zeros(0, partial.values[target].dtype)
+        added = list(parts.parts[node_type])
+        if own.own_row and node_type in parts.own:
+            added.append(parts.own[node_type])
+        values = layer.partial(RelationParts({node_type: added}, {}), block).values[node_type]
+        return values, jnp.zeros(0, values.dtype)
 
     values, scores = recompute.layer(sums)
-    kept = dense_rows(read[target])[:num_rows] if keeps_rows else jnp.zeros((num_rows, 0), values.dtype)
+    kept = dense_rows(read[node_type])[:num_rows] if keeps_rows else jnp.zeros((num_rows, 0), values.dtype)
     return OwnSums(values, scores, kept)
 
 
@@ -137,10 +155,15 @@ def finished(model: Model, met: jax.Array, own_rows: jax.Array) -> dict[str, jax
     """
     (target,) = model.targets
     layer: Any = model.layers[-1]
-    block, rows = Block({}, {target: met.shape[0]}), {target: own_rows}
     if model.fuses_over_targets:
-        return layer.finish(rows, met, block)
-    return cast(Layer, layer).fuse(rows, RelationParts({target: []}, {}), block, {target: met})
+        return layer.finish({target: own_rows}, met, Block({}, {target: met.shape[0]}))
+    return _of_sums(layer, target, met, {target: own_rows})
+
+
+def _of_sums(layer: Layer, node_type: str, sums: jax.Array, own_rows: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """A layer's rows of one type, `[rows, hidden]`, from the sums over all relations into them."""
+    block = Block({}, {node_type: sums.shape[0]})
+    return layer.fuse(own_rows, RelationParts({node_type: []}, {}), block, {node_type: sums})
 
 
 def last_layer_has_residual(structure: nnx.GraphDef, params: Any) -> bool:

@@ -27,6 +27,7 @@ from jhgnn.sampling.plan import Capacities
 from jhgnn.stores.exchange import PairCounts, Pairwise
 from jhgnn.training.diagnosis import HINT
 from jhgnn.training.execution import Batch, Feed, num_bytes
+from jhgnn.training.frontier_meeting import Frontier, FrontierMeeting, frontier_meetings
 from jhgnn.training.joined_tables import JOINED, JoinedTables
 from jhgnn.training.mesh import DATA, REL, REPLICATED, SHARDED, DeviceMesh, Specs, local
 from jhgnn.training.owned_reader import OwnedReader, OwnedRows
@@ -280,7 +281,7 @@ class RelationsFirst(Sampled):
             shapes.append((blocks, self._features_of(blocks, piece.own.reads, self.sampling.features.abstract)))
             drawn = {draw.name for draw in piece.plan.draws if any(draw.widths)}
             endpoints = tuple(each for each in self.sampling.endpoints if each[0] in drawn)
-            pieces.append(PieceReader(piece.own, endpoints, piece.span(share)))
+            pieces.append(PieceReader(piece.own, endpoints, piece.span(share), piece.into, piece.given))
         return BranchReader(tuple(pieces), *abstract_packing(shapes), tuple(tables_of(self.abstract_params)))
 
     @property
@@ -306,7 +307,22 @@ class RelationsFirst(Sampled):
             has_residual=last_layer_has_residual(self.structure, self.abstract_params),
             places=self.mesh.size,
             only=self.only,
+            meetings=self.frontier_meetings(bucket),
+            hidden=self.config.model.hidden,
         )
+
+    def frontier_meetings(self, bucket: int = 0) -> tuple[FrontierMeeting, ...]:
+        """Where the sums of the frontiers of cut branches meet, hop by hop; all pieces have as many slots for one."""
+        made: list[list[tuple[Frontier, int]]] = [[] for _ in self.shards]
+        given: list[list[tuple[Frontier, int]]] = [[] for _ in self.shards]
+        for number, (shard, capacities) in enumerate(zip(self.shards, self.rel_source.capacities[bucket], strict=True)):
+            for piece, slots in zip(shard.pieces, capacities, strict=True):
+                own = piece.own
+                if piece.into:
+                    made[number].append((piece.into, slots[own.hop].get(own.node_type)))
+                if piece.given:
+                    given[number].append((piece.given, slots[own.hop + 1].get(own.given)))
+        return frontier_meetings(made, given)
 
     def abstract_rel_batch(self, bucket: int = 0) -> RelBatch:
         """Shapes and dtypes of a batch, with an axis over this process's places or devices."""
@@ -377,8 +393,10 @@ def place_to_compile(programs: str, mesh: DeviceMesh) -> int | None:
 
 def _in_words(piece: RelPiece) -> str:
     """What a piece computes, for a person."""
+    own_row = ["the own row" + "".join(f" of {' / '.join(way)}" for way in [piece.way] if way)] * piece.own.own_row
+    below = ", without what is below" if piece.given else ""
     some = "" if piece.high - piece.low == piece.of else f" for targets {piece.low} to {piece.high - 1} of {piece.of}"
-    return f"{', '.join((*piece.own.names, *['the own row'] * piece.own.own_row))}{some}"
+    return f"{', '.join((*piece.branches, *own_row))}{below}{some}"
 
 
 class RelPrograms(SampledPrograms):

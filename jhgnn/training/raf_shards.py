@@ -10,18 +10,21 @@ for its own vertices.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from jhgnn.config import Config
 from jhgnn.distributed.meta.assign import largest_first
 from jhgnn.distributed.meta.plan import MetaPlan, read_plan
+from jhgnn.distributed.meta.ranges import with_equal_ranges
 from jhgnn.distributed.meta.request import request_of
 from jhgnn.distributed.meta.work import tree_work
 from jhgnn.errors import InputError
 from jhgnn.graph.schema import Metapath
 from jhgnn.nn.branches import OwnBranches
 from jhgnn.sampling.plan import Draw, SamplingPlan
+from jhgnn.training.frontier_meeting import Frontier
 from jhgnn.training.problem import Problem
 from jhgnn.training.sampled_choices import Sampling
 
@@ -36,6 +39,7 @@ class RelPiece:
         own: its branches, and the types that their layers make and read.
         plan: what it draws.
         low, high, of: the targets from `low` to below `high` of `of`, by their position in a batch.
+        way: from the targets to the frontier that its branches lead into; none: they lead into the targets.
     """
 
     own: OwnBranches
@@ -43,6 +47,23 @@ class RelPiece:
     low: int = 0
     high: int = 1
     of: int = 1
+    way: tuple[str, ...] = ()
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """By relations from the targets outwards, without the own row."""
+        return tuple(" / ".join((*self.way, name)) for name in self.own.names)
+
+    @property
+    def into(self) -> Frontier | None:
+        """The frontier whose sums it makes; None: it makes those of the targets."""
+        return Frontier(self.way, self.low, self.high) if self.way else None
+
+    @property
+    def given(self) -> Frontier | None:
+        """The frontier whose sum it is given, of a branch that is cut."""
+        step = self.own.names or (SELF,)
+        return Frontier((*self.way, *step), self.low, self.high) if self.own.given else None
 
     def span(self, share: int) -> slice:
         """Its targets among those of a place on `data`."""
@@ -65,8 +86,8 @@ class RelShard:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its relations or metapaths, for any target."""
-        return tuple(dict.fromkeys(name for piece in self.pieces for name in piece.own.names))
+        """Its relations or metapaths, for any target; below a branch that is cut with the way there."""
+        return tuple(dict.fromkeys(name for piece in self.pieces for name in piece.branches))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -76,15 +97,34 @@ class RelShard:
     @property
     def own_row(self) -> bool:
         """Whether it adds the targets' own projection, for any target."""
-        return any(piece.own.own_row for piece in self.pieces)
+        return any(piece.own.own_row for piece in self.pieces if not piece.way)
+
+
+class At(NamedTuple):
+    """What branches of one piece share.
+
+    Attributes:
+        low, high: the targets that they are for.
+        way: from the targets to what they lead into.
+        cut: the piece's one branch, if others compute what is below it; else "".
+    """
+
+    low: int
+    high: int
+    way: tuple[str, ...] = ()
+    cut: str = ""
+
+
+Owned = dict[At, list[str]]
+"""A shard's branches, piece by piece."""
 
 
 def relation_shards(problem: Problem, sampling: Sampling) -> tuple[RelShard, ...]:
     """The shards that the recipe asks for, from its plan or dealt out largest first.
 
     Raises:
-        InputError: fewer than two shards, more shards than branches, or a plan that is of other relations, that cuts
-            branches, or that divides the targets where a piece of them is not enough.
+        InputError: fewer than two shards, more shards than branches, or a plan that is of other relations, or that cuts
+            branches or divides the targets where that cannot be computed.
     """
     config = problem.config
     names = _branches(problem, sampling)
@@ -95,21 +135,24 @@ def relation_shards(problem: Problem, sampling: Sampling) -> tuple[RelShard, ...
         plan = read_plan(config.distributed.plan)
         of, owners = plan.batch_size, _of_plan(plan, problem, branches, sampling)
     else:
-        owners = [{(0, 1): own} for own in _dealt(problem, sampling, branches)]
+        owners = [{At(0, 1): own} for own in _dealt(problem, sampling, branches)]
     reads_receivers = own_row or config.model.residual or problem.model.attends()
     everywhere = config.model.residual or problem.model.attends()
 
-    def piece(names: Sequence[str], low: int, high: int) -> RelPiece:
+    def piece(names: Sequence[str], at: At) -> RelPiece:
+        if at.cut and not _branches_into(sampling, (*at.way, at.cut), branches):
+            at = at._replace(cut="")  # nobody computes anything below it
         made = _piece(
             sampling,
             tuple(name for name in names if name != SELF),
+            at,
             own_row=SELF in names,
             reads_receivers=reads_receivers,
-            needs_targets=everywhere or SELF in names,
+            needs_own=everywhere or SELF in names,
         )
-        return dataclasses.replace(made, low=low, high=high, of=of)
+        return dataclasses.replace(made, low=at.low, high=at.high, of=of, way=at.way)
 
-    return tuple(RelShard(tuple(piece(names, *span) for span, names in sorted(own.items()))) for own in owners)
+    return tuple(RelShard(tuple(piece(names, at) for at, names in sorted(own.items()))) for own in owners)
 
 
 def _branches(problem: Problem, sampling: Sampling) -> list[str]:
@@ -119,18 +162,27 @@ def _branches(problem: Problem, sampling: Sampling) -> list[str]:
 
 
 def _piece(
-    sampling: Sampling, names: tuple[str, ...], *, own_row: bool, reads_receivers: bool, needs_targets: bool
+    sampling: Sampling, names: tuple[str, ...], at: At, *, own_row: bool, reads_receivers: bool, needs_own: bool
 ) -> RelPiece:
     plan = sampling.plan
-    (target,) = plan.seed_types
-    needed, makes = {target}, []
+    (node_type,) = plan.seed_types
+    makes: list[tuple[str, ...]] = []
     drawn: list[set[str]] = []
-    for hop in range(plan.num_hops):
+    for step in at.way:
+        makes.append(())
+        drawn.append({step})
+        node_type = _source(sampling, step, node_type)
+    needed, given, hop_of_own = {node_type}, "", len(at.way)
+    for hop in range(hop_of_own, plan.num_hops):
         makes.append(tuple(sorted(needed)))
-        own = [draw for draw in plan.draws_at(hop) if (draw.name in names if hop == 0 else draw.target in needed)]
+        own = [draw for draw in plan.draws_at(hop) if draw.target in needed]
+        own = [draw for draw in own if hop > hop_of_own or draw.name in names]
         drawn.append({draw.name for draw in own})
-        stays = needs_targets if hop == 0 else reads_receivers
+        stays = needs_own if hop == hop_of_own else reads_receivers
         needed = {draw.source for draw in own} | (needed if stays else set())
+        if hop == hop_of_own and at.cut:
+            given = _source(sampling, at.cut, node_type)
+            needed -= {given}
 
     def restricted(draw: Draw) -> Draw:
         widths = tuple(width if draw.name in drawn[hop] else 0 for hop, width in enumerate(draw.widths))
@@ -138,7 +190,14 @@ def _piece(
         return dataclasses.replace(draw, widths=widths, fan_outs=fan_outs)
 
     own_plan = dataclasses.replace(plan, draws=tuple(restricted(draw) for draw in plan.draws))
-    return RelPiece(OwnBranches(names, own_row, tuple(makes), tuple(sorted(needed))), own_plan)
+    reads = tuple(sorted(needed))
+    return RelPiece(OwnBranches(names, own_row, tuple(makes), reads, node_type, hop_of_own, given), own_plan)
+
+
+def _source(sampling: Sampling, step: str, target: str) -> str:
+    """The type that a step of a way leads to from `target`."""
+    sources = {draw.name: draw.source for draw in sampling.plan.draws}
+    return target if step == SELF else sources[step]
 
 
 def _dealt(problem: Problem, sampling: Sampling, branches: Sequence[str]) -> list[list[str]]:
@@ -155,7 +214,7 @@ def _dealt(problem: Problem, sampling: Sampling, branches: Sequence[str]) -> lis
         raise InputError(
             f"distributed.relation_shards = {shards}, but only {len(names)} branches lead to"
             f" {problem.task.targets[0]!r}: {', '.join(names)}; use at most as many shards, or a plan"
-            " of python -m jhgnn.partition --method meta --whole-branches"
+            " of python -m jhgnn.partition --method meta"
         )
     weights = _weights(problem, sampling, names)
     placed = largest_first(weights, shards)
@@ -202,10 +261,6 @@ def _of_metapath(sampling: Sampling, draw: Draw) -> float:
     return float(np.minimum(degrees, draw.widths[0]).mean())
 
 
-Owned = dict[tuple[int, int], list[str]]
-"""Branches by the range of targets that they are for."""
-
-
 def _of_plan(plan: MetaPlan, problem: Problem, branches: Sequence[str], sampling: Sampling) -> list[Owned]:
     """The branches of each shard of a plan."""
     shards = problem.config.distributed.relation_shards
@@ -214,33 +269,63 @@ def _of_plan(plan: MetaPlan, problem: Problem, branches: Sequence[str], sampling
             f"distributed.relation_shards = {shards}, but distributed.plan has {plan.num_shards} shards; leave it at 0"
         )
     tree = plan.tree
-    children = set(tree.children(0))
     owners: list[Owned] = [{} for _ in plan.shards]
-    for own, pieces in zip(owners, plan.shards, strict=True):
+    for own, pieces in zip(owners, with_equal_ranges(tree, plan.shards), strict=True):
         for piece in pieces:
-            path = tree.path(piece.node)
-            if piece.node not in children or not piece.whole:
-                raise InputError(
-                    f"distributed.plan cuts below a branch, at {path!r}; training runs plans of whole branches: make it"
-                    " with python -m jhgnn.partition --method meta --whole-branches"
-                )
+            *way, name = tree.steps(piece.node)
+            cut = name if piece.is_cut(tree) else ""
+            if cut:
+                _check_cuts(problem, plan, sampling, tree.path(piece.node))
             if piece.targets != plan.batch_size:
-                _check_divides(problem, plan, path)
-            own.setdefault((piece.low, piece.high), []).append(tree.nodes[piece.node].name)
+                _check_divides(problem, plan, tree.path(piece.node))
+            own.setdefault(At(piece.low, piece.high, tuple(way), cut), []).append(name)
     if sampling.metapaths:
-        whole = (0, plan.batch_size)
-        found = _metapaths_of([own.get(whole, []) for own in owners], sampling.metapaths)
-        owners = [{whole: own} for own in found]
+        whole = At(0, plan.batch_size)
+        metapaths = _metapaths_of([own.get(whole, []) for own in owners], sampling.metapaths)
+        owners = [{whole: own} for own in metapaths]
     owners = [_without(own, {SELF} - set(branches)) for own in owners]
-    planned = sorted({name for own in owners for names in own.values() for name in names})
-    if planned != sorted(branches):
-        raise InputError(
-            f"distributed.plan is of other branches than this recipe's: {', '.join(planned)}; need"
-            f" {', '.join(sorted(branches))}"
-        )
+    planned: dict[tuple[str, ...], set[str]] = {}
+    for own in owners:
+        for at, names in own.items():
+            planned.setdefault(at.way, set()).update(names)
+            if at.cut:
+                planned.setdefault((*at.way, at.cut), set())
+    for to, found in sorted(planned.items()):
+        if found != (needed := set(_branches_into(sampling, to, branches))):
+            where = f" below {' / '.join(to)!r}" if to else ""
+            raise InputError(
+                f"distributed.plan is of other branches than this recipe's{where}: {', '.join(sorted(found))}; need"
+                f" {', '.join(sorted(needed))}"
+            )
     if not all(owners):
         raise InputError("distributed.plan has a shard without branches of this recipe; use fewer shards")
     return owners
+
+
+def _branches_into(sampling: Sampling, way: Sequence[str], branches: Sequence[str]) -> list[str]:
+    """The branches into what a way leads to; `branches` are those into the targets."""
+    if not way:
+        return list(branches)
+    (node_type,) = sampling.plan.seed_types
+    for step in way:
+        node_type = _source(sampling, step, node_type)
+    names = [draw.name for draw in sampling.plan.draws_at(len(way)) if draw.target == node_type]
+    return [*names, *({SELF} & set(branches))]
+
+
+def _check_cuts(problem: Problem, plan: MetaPlan, sampling: Sampling, path: str) -> None:
+    """Refuses to cut a branch deeper where its frontier's sums are not all that shards would have to exchange."""
+    config, what = problem.config, f"distributed.plan cuts below {path!r}"
+    whole = "make the plan with python -m jhgnn.partition --method meta --whole-branches"
+    if problem.model.over != "relations":
+        raise InputError(f"{what}, and {config.model.name!r} aggregates each metapath at once: {whole}")
+    if config.model.residual:
+        raise InputError(f"{what}, and model.residual adds rows that other shards have: {whole}, or leave it out")
+    if plan.tree.num_hops != sampling.plan.num_hops:
+        raise InputError(
+            f"{what} of {plan.tree.num_hops} layers, and the model has {sampling.plan.num_hops}: make the plan with"
+            " this recipe"
+        )
 
 
 def _check_divides(problem: Problem, plan: MetaPlan, path: str) -> None:
@@ -259,8 +344,9 @@ def _check_divides(problem: Problem, plan: MetaPlan, path: str) -> None:
 
 
 def _without(own: Owned, names: set[str]) -> Owned:
-    kept = {span: [name for name in found if name not in names] for span, found in own.items()}
-    return {span: found for span, found in kept.items() if found}
+    """Without branches of these names, and what is below them."""
+    kept = {at: [name for name in found if name not in names] for at, found in own.items() if not names & set(at.way)}
+    return {at: found for at, found in kept.items() if found}
 
 
 def _metapaths_of(owners: Sequence[Sequence[str]], metapaths: Sequence[Metapath]) -> list[list[str]]:

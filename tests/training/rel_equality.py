@@ -5,6 +5,7 @@ entry, and of the parameters after some steps.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 import tempfile
@@ -136,12 +137,43 @@ def write_own_row_alone(path: Path, tree: MetaTree, batch: int, shards: int) -> 
     write_pieces(path, tree, batch, pieces)
 
 
+def write_cut(path: Path, tree: MetaTree, batch: int, shards: int, *, hops: int = 1, divided: bool = False) -> None:
+    """A plan that cuts all branches down to some hops, whose nodes are dealt out in turns, or shared by two shards."""
+    pieces: list[list[Piece]] = [[] for _ in range(shards)]
+    for number, node in enumerate(node for node in tree.nodes[1:] if node.hop <= hops + 1):
+        border = 2 + 2 * (number % (batch // 2 - 1)) if divided and number % 4 else batch
+        whole = node.hop > hops
+        pieces[number % shards].append(Piece(node.number, 0, border, whole))
+        if border < batch:
+            pieces[(number + 1) % shards].append(Piece(node.number, border, batch, whole))
+    write_pieces(path, tree, batch, pieces)
+
+
+def write_one_cut(path: Path, tree: MetaTree, batch: int, shards: int) -> None:
+    """A plan that cuts the last branch: one shard has it alone, another one what is below, and all have the others."""
+    *others, last = tree.children(0)
+    pieces: list[list[Piece]] = [[] for _ in range(shards)]
+    for number, node in enumerate(others):
+        pieces[number % shards].append(Piece(node, 0, batch))
+    pieces[-1].append(Piece(last, 0, batch, whole=False))
+    pieces[0] += [Piece(node, 0, batch) for node in tree.children(last)]
+    write_pieces(path, tree, batch, pieces)
+
+
 def write_pieces(path: Path, tree: MetaTree, batch: int, pieces: list[list[Piece]]) -> None:
     sent = {kind: np.zeros(len(pieces)) for kind in TRAFFIC}
     write_plan(MetaPlan(tree, batch, tuple(map(tuple, pieces)), {}, np.zeros((len(pieces), 3)), sent, 0.0), path)
 
 
-PLANS = {"divided": write_divided, "own row alone": write_own_row_alone}
+PLANS = {
+    "divided": write_divided,
+    "own row alone": write_own_row_alone,
+    "one cut": write_one_cut,
+    "cut": write_cut,
+    "cut and divided": functools.partial(write_cut, divided=True),
+    "cut twice": functools.partial(write_cut, hops=2),
+    "cut twice and divided": functools.partial(write_cut, hops=2, divided=True),
+}
 
 
 def single_gradients(execution: Sampled, state, step: int):

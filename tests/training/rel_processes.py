@@ -27,7 +27,7 @@ from jhgnn.training.mesh import local
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import pose
 from tests.training.minibatches import recipe
-from tests.training.rel_equality import GRAPHS, write_divided
+from tests.training.rel_equality import GRAPHS, PLANS, write_divided
 from tests.training.test_relation_plans import plan_of
 
 STEPS = 5
@@ -73,13 +73,16 @@ CASES = {
     "three": Case("mag", "rgcn", 3, layers=1, plan=owned_by_a_shard_that_reads_none),
     "three rgat": Case("aifb", "rgat", 3),
     "divided": Case("mag", "rgcn", 3, plan=write_divided),
+    "cut": Case("academic", "rgcn", 2, plan=PLANS["one cut"]),
+    "cut and divided": Case("mag", "rgat", 2, plan=PLANS["cut and divided"]),
+    "cut twice": Case("academic", "rgcn", 3, layers=3, plan=PLANS["cut twice"]),
 }
 
 
 def execution(case: Case, folder: Path, **distributed: Any) -> Any:
     graph, model = GRAPHS[case.graph](), {}
     if case.model != "han":
-        model = {"layers": case.layers, "sampling": {"fan_out": ",".join("32"[: case.layers])}}
+        model = {"layers": case.layers, "sampling": {"fan_out": ",".join("322"[: case.layers])}}
     config = recipe(case.model, training=SGD, **model)
     if distributed.get("strategy") == "raf":
         distributed["relation_shards"] = case.rel

@@ -93,7 +93,21 @@ REFUSED = {
         {"sampling": {"batch_size": 16}},
         rf"divides the targets of '.*{WRITES}' for batches of 8, and sampling\.batch_size = 16",
     ),
-    "a branch cut": (((*pieces_below(WRITES), "self"), (COVERS,)), {}, rf"cuts below a branch, at '.*{WRITES}"),
+    "a branch of metapaths cut": (
+        ((*pieces_below(WRITES), "self"), (COVERS,)),
+        {"name": "han"},
+        rf"cuts below '{WRITES}', and 'han' aggregates each metapath at once: .* --whole-branches",
+    ),
+    "a branch cut beside a residual": (
+        ((*pieces_below(WRITES), "self"), (COVERS,)),
+        {"residual": True},
+        rf"cuts below '{WRITES}', and model\.residual adds rows that other shards have: .* --whole-branches",
+    ),
+    "a branch cut of other layers": (
+        ((*pieces_below(WRITES), "self"), (COVERS,)),
+        {"layers": 3, "sampling": {"fan_out": "3,2,2"}},
+        rf"cuts below '{WRITES}' of 2 layers, and the model has 3",
+    ),
     "another number": (
         ((WRITES, "self"), (COVERS,)),
         {"shards": 3},

@@ -33,6 +33,9 @@ def train(folder: Path, processes: int, *cases: str) -> None:
     ("processes", "names"),
     [
         (2, ["owned"]),
+        (2, ["cut"]),
+        pytest.param(2, ["cut and divided"], marks=pytest.mark.long),
+        pytest.param(3, ["cut twice"], marks=pytest.mark.long),
         pytest.param(2, ["mag", "overflow"], marks=pytest.mark.long),
         pytest.param(2, ["han", "rgat"], marks=pytest.mark.long),
         pytest.param(3, ["three", "three rgat", "divided"], marks=pytest.mark.long),

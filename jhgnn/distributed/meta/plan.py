@@ -41,6 +41,10 @@ class Piece:
         """The tree's nodes that are computed."""
         return tree.subtree(self.node) if self.whole else (self.node,)
 
+    def is_cut(self, tree: MetaTree) -> bool:
+        """Whether what is below its node are pieces of their own."""
+        return not self.whole and bool(tree.children(self.node))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MetaPlan:

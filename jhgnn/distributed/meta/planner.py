@@ -8,6 +8,7 @@ import numpy as np
 from jhgnn.distributed.meta.assign import largest_first
 from jhgnn.distributed.meta.counts import TreeCounts
 from jhgnn.distributed.meta.plan import MetaPlan, Piece, check_covers
+from jhgnn.distributed.meta.ranges import with_equal_ranges
 from jhgnn.distributed.meta.traffic import Traffic
 from jhgnn.distributed.meta.tree import MetaTree
 from jhgnn.distributed.meta.work import KINDS, ModelShape, TreeWork, WorkCosts, tree_work
@@ -43,7 +44,7 @@ def plan_shards(
     Args:
         counts: of `count_tree`; the plan depends on them and on nothing else of the graph.
         num_shards: at least 1; more than the branches are welcome.
-        whole_branches: cuts none deeper, as training needs it.
+        whole_branches: cuts none deeper, as some models need it.
 
     Raises:
         InputError: `num_shards` is below 1, or there are more shards than targets and branches could occupy.
@@ -206,6 +207,8 @@ class _Planner:
         return min((after(moved), moved) for moved in {low, max(1, low - 1)})
 
     def _evaluated(self, shards: list[list[Piece]]) -> MetaPlan:
+        """The plan of some shards, as they are computed: with equal ranges of targets in a branch that is cut."""
+        shards = with_equal_ranges(self.tree, shards)
         work = np.zeros((self.num_shards, len(KINDS)))
         for shard, pieces in enumerate(shards):
             held = {piece.node for piece in pieces if not piece.whole}

@@ -106,6 +106,6 @@ def draw_plan(path: Path, plan: MetaPlan, measured: Measured) -> None:
 
 
 def _piece(plan: MetaPlan, piece: Piece) -> list[str]:
-    below = "" if piece.whole or not plan.tree.children(piece.node) else ", without what is below"
+    below = ", without what is below" if piece.is_cut(plan.tree) else ""
     targets = "all" if piece.targets == plan.batch_size else f"{piece.low} to {piece.high - 1}"
     return [plan.tree.path(piece.node) + below, targets]

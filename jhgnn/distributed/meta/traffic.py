@@ -41,8 +41,8 @@ class Traffic:
 
         - `partials`: all shards sum what they made of the targets, `[batch, hidden]`, in a ring; the backward pass
           sends nothing, since all of them know the gradient of a sum.
-        - `frontiers`: below a node that is cut, another shard sends what its branch made of the node's vertices,
-          `[vertices, hidden]`, and gets the gradient back.
+        - `frontiers`: below a node that is cut, another shard sends the sum of what its branches made of the node's
+          vertices, `[vertices, hidden]`, and gets the gradient back.
         - `rows`: the owner of a type's learnable rows sends them to the other shards that read them, which send
           gradients back.
         - `weights`: shards that compute one relation at one layer sum its weight's gradient in a ring.
@@ -73,10 +73,10 @@ class Traffic:
                 if not piece.whole:
                     trunks.setdefault(piece.node, []).append((shard, piece))
         for shard, pieces in enumerate(shards) if trunks else ():
-            for piece in pieces:
-                parent = self._tree.nodes[piece.node].parent
+            met = {(self._tree.nodes[piece.node].parent, piece.low, piece.high) for piece in pieces}
+            for parent, low, high in sorted(met):
                 for other, trunk in trunks.get(parent, ()):
-                    shared = min(piece.high, trunk.high) - max(piece.low, trunk.low)
+                    shared = min(high, trunk.high) - max(low, trunk.low)
                     if other != shard and shared > 0:
                         size = self._vertices(parent, shared) * self._shape.hidden * FLOAT
                         sent[shard] += size

@@ -62,13 +62,17 @@ class MetaTree:
             self._subtrees[number] = tuple(sorted(found))
         return self._subtrees[number]
 
+    def steps(self, number: int) -> tuple[str, ...]:
+        """The names of the nodes from the targets to this one, none for the root."""
+        found: list[str] = []
+        while number > 0:
+            found.insert(0, self.nodes[number].name)
+            number = self.nodes[number].parent
+        return tuple(found)
+
     def path(self, number: int) -> str:
         """The way from the targets, such as `author:writes:paper / self`."""
-        steps = []
-        while number > 0:
-            steps.append(self.nodes[number].name)
-            number = self.nodes[number].parent
-        return " / ".join(reversed(steps)) or self.target
+        return " / ".join(self.steps(number)) or self.target
 
     def __post_init__(self) -> None:
         children: list[list[int]] = [[] for _ in self.nodes]
