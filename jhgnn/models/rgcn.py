@@ -47,8 +47,8 @@ class RGCNLayer(SumOverRelations):
     The mean and the projection W_r may change places. Where it is less work (`aggregates_first`) the mean is taken
     first, and only receivers' rows are projected. Relations that come stacked, which need bases, are always aggregated
     first: one weighted sum for each basis over all their edges, and one matmul, instead of a projection of every node
-    for every relation. One-hot rows of packed relations read combined bases without making W_r, on a CPU with our kernels
-    (`basis_rows`); elsewhere they read the W_r of all relations.
+    for every relation. One-hot rows of packed relations read combined bases, on a CPU with our kernels (`basis_rows`);
+    elsewhere the W_r of all relations are made.
     """
 
     def __init__(

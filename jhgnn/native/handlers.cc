@@ -40,8 +40,9 @@ constexpr int64_t kColumnTaskRows = 128;  // a task's rows of logit columns; wha
 constexpr int64_t kRowTargets = 64;       // a task's receivers whose rows are weighted before they are projected
 constexpr int64_t kZeroedTogether = 1 << 20;  // bytes of a result that a task sets to zero before others write to it
 constexpr int64_t kRowTasks = 32;         // at most so many tasks that add to gradients of weights
+constexpr int64_t kLineFloats = 16;       // of a line of the caches
 constexpr int64_t kBasisTasks = 128;      // at most so many tasks that add to gradients of bases' coefficients
-constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
+constexpr int64_t kPrefetchBytes = 1 << 20;  // what fits the second-level cache needs no prefetching and stays there
 
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
 
@@ -756,6 +757,8 @@ ffi::Error basis_rows_backward(ffi::ThreadPool pool, Int32s indptr, Int32s slots
   JHGNN_CHECK_SHAPE(*d_c, args.matrices, args.bases);
   JHGNN_CHECK_SHAPE(*d_v, args.bases, args.slots.num_rows, args.width);
   args.d_v = d_v->typed_data();
+  args.past_caches = static_cast<int64_t>(d_v->size_bytes()) > kPrefetchBytes && args.width % kLineFloats == 0 &&
+                     reinterpret_cast<uintptr_t>(args.d_v) % (kLineFloats * sizeof(float)) == 0;
   const std::vector<int64_t> borders = basis_blocks(args.slots);
   const int64_t blocks = static_cast<int64_t>(borders.size()) - 1, size = args.matrices * args.padded_bases;
   std::vector<float> sums(blocks * size, 0.0f);

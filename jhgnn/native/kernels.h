@@ -159,6 +159,7 @@ struct BasisRows {
   const float* v;            // [bases, rows, width]
   Features z;                // [slots, width]: written forward, its cotangent backward
   float* d_v;                // [bases, rows, width]
+  bool past_caches;          // how d_v is written; its rows then begin and end with lines of the cache
 };
 
 constexpr int64_t kBasisVectors = 4;  // of columns at a time,
