@@ -82,7 +82,8 @@ class Packing(NamedTuple):
     ) -> dict[str, int]:
         """Types whose slots read rows of combined bases, and how many rows of their own do.
 
-        They do so where the slots are fewer than the rows of the matrices that would be made.
+        They do so where the slots are no more than the rows of the matrices that would be made, as all are of rows with a
+        feature each of their own.
         """
         found = {}
         for node_type, table in features.items() if self.combines else ():
@@ -90,7 +91,7 @@ class Packing(NamedTuple):
             own_rows = made.get(node_type, 0) if self.self_loop else 0
             slots = own_rows + sum(int(np.count_nonzero(np.diff(graphs[name].outgoing.indptr))) for name in names)
             matrices = len(names) + (own_rows > 0)
-            if is_one_hot(table) and slots < matrices * table.shape[1]:
+            if is_one_hot(table) and slots <= matrices * table.shape[1]:
                 found[node_type] = own_rows
         return found
 

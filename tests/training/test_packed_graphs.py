@@ -144,7 +144,7 @@ COMBINED = "; one-hot rows of combined bases, no matrix of a relation is made"
 
 
 def steps(config, count=8):
-    """Parameters after some steps of training on one-hot inputs, and the types of which the run says that bases combine."""
+    """Parameters after some steps of training on one-hot inputs, and the types of which the run says so."""
     execution, params = built(sparse_graph(), config)
     optimizer = optax.adam(0.01)
     state = optimizer.init(params)
@@ -184,7 +184,7 @@ def test_one_hot_inputs_in_bfloat16_are_as_near_to_float32_as_by_all_matrices():
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(2, False), (400, True)])
-def test_bases_are_combined_where_slots_are_fewer_than_the_rows_of_all_matrices(rows, expected):
+def test_bases_are_combined_where_slots_are_no_more_than_the_rows_of_all_matrices(rows, expected):
     """Features that rows share make small matrices, which are read more often than they have rows."""
     if not native.available():
         pytest.skip("needs the native kernels")
