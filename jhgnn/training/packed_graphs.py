@@ -82,8 +82,8 @@ class Packing(NamedTuple):
     ) -> dict[str, int]:
         """Types whose slots read rows of combined bases, and how many rows of their own do.
 
-        They do so where the slots are no more than the rows of the matrices that would be made, as they are where each row
-        has a feature of its own.
+        They do so where the slots are no more than the rows of the matrices that would be made, as where each row has a
+        feature of its own.
         """
         found = {}
         for node_type, table in features.items() if self.combines else ():
