@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jhgnn.graph.one_hot_slots import OneHotSlots
 from jhgnn.graph.row_groups import FeatureGroups, RowGroups, row_groups
 from jhgnn.graph.sampled import FrozenCounts
 from jhgnn.graph.schema import Relation
@@ -111,6 +112,7 @@ def pack_means(
     read: Mapping[str, int],
     made: Mapping[str, int],
     features: Mapping[str, Any] | None = None,
+    by_bases: Mapping[str, int] | None = None,
 ) -> PackedGraphs:
     """Packs graphs along which means are taken, on the host.
 
@@ -120,8 +122,9 @@ def pack_means(
         read: node type -> rows that the layer reads; those that it makes are the first of them.
         made: node type -> rows that it makes.
         features: the SciPy matrix of each source type whose rows are sparse.
+        by_bases: those of them whose slots are `OneHotSlots`, and how many rows of their own follow.
     """
-    senders, slot_of = _side(graphs, relations, read, receiving=False, features=features or {})
+    senders, slot_of = _side(graphs, relations, read, receiving=False, features=features or {}, by_bases=by_bases or {})
     first = _offsets(made)
     edges, degrees = [], []
     for name, graph in graphs.items():
@@ -143,8 +146,8 @@ def pack_attention(
     features: Mapping[str, Any] | None = None,
 ) -> PackedGraphs:
     """Packs graphs along which attention is computed; as `pack_means`."""
-    senders, sender_slot = _side(graphs, relations, read, receiving=False, features=features or {})
-    receivers, receiver_slot = _side(graphs, relations, read, receiving=True, features=features or {})
+    senders, sender_slot = _side(graphs, relations, read, receiving=False, features=features or {}, by_bases={})
+    receivers, receiver_slot = _side(graphs, relations, read, receiving=True, features=features or {}, by_bases={})
     first = _offsets(made)
     edges, sums = [], []
     for name, graph in graphs.items():
@@ -171,6 +174,7 @@ def _side(
     *,
     receiving: bool,
     features: Mapping[str, Any],
+    by_bases: Mapping[str, int],
 ) -> tuple[PackedSide, dict[str, np.ndarray]]:
     """One end of all graphs' edges, and for each graph the slot of each of its nodes there, -1 without edges."""
     by_type: dict[str, list[str]] = {}
@@ -186,7 +190,12 @@ def _side(
         ends = [graphs[name].incoming if receiving else graphs[name].outgoing for name in names]
         there = [np.flatnonzero(np.diff(end.indptr)).astype(np.int32) for end in ends]
         own, slots = row_groups(there, read[node_type], NAME)
-        if node_type in features:
+        matrices = np.repeat(own.matrix_of_tile, own.num_slots // max(1, own.num_tiles))
+        if node_type in by_bases:
+            held = np.where(own.used, own.rows, -1)
+            one_hot = OneHotSlots.of(held, matrices, features[node_type], by_bases[node_type], len(names))
+            own = dataclasses.replace(own, features=one_hot)
+        elif node_type in features:
             own = dataclasses.replace(own, features=FeatureGroups.of(own, features[node_type]))
         groups[node_type] = own
         for name, rows, places in zip(names, there, slots, strict=True):
@@ -194,7 +203,7 @@ def _side(
             slot_of[name][rows] = slots_before + places
         known = whole.receiver_ids if receiving else whole.sender_ids
         ids.append(own.rows if known is None else known[own.rows])
-        numbers.append(names_before + np.repeat(own.matrix_of_tile, own.num_slots // max(1, len(own.matrix_of_tile))))
+        numbers.append(names_before + matrices)
         slots_before, names_before = slots_before + own.num_slots, names_before + len(names)
     side = PackedSide(
         groups=groups,

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from scipy import sparse
 
+from jhgnn.graph.one_hot_slots import OneHotSlots
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 
@@ -33,7 +34,8 @@ class RowGroups:
         counts: int32 `[matrices]`, rows of each group.
         into_rows: from slots to the table's rows, by which gradients are summed; filling slots have no edge.
         into_matrices: from tiles to matrices, likewise.
-        features: the slots' sparse features where the table is sparse, else None.
+        features: the slots' sparse features where the table is sparse, else None; `OneHotSlots` where rows are read of
+            combined bases.
     """
 
     rows: Array
@@ -42,7 +44,7 @@ class RowGroups:
     counts: Array
     into_rows: SemanticGraph
     into_matrices: SemanticGraph
-    features: "FeatureGroups | None" = None
+    features: "FeatureGroups | OneHotSlots | None" = None
 
     @property
     def num_slots(self) -> int:

@@ -9,10 +9,12 @@ from flax import nnx
 
 from jhgnn.config import ModelConfig
 from jhgnn.graph.edge_features import EdgeFeatures
+from jhgnn.graph.one_hot_slots import OneHotSlots
 from jhgnn.graph.packed import NAME as PACKED
 from jhgnn.graph.packed import PackedGraphs
 from jhgnn.graph.sampled import NeighborTable
 from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.stacked import StackedRelations
 from jhgnn.nn.block import Block
 from jhgnn.nn.edge_projection import EdgeProjection
@@ -45,7 +47,8 @@ class RGCNLayer(SumOverRelations):
     The mean and the projection W_r may change places. Where it is less work (`aggregates_first`) the mean is taken
     first, and only receivers' rows are projected. Relations that come stacked, which need bases, are always aggregated
     first: one weighted sum for each basis over all their edges, and one matmul, instead of a projection of every node
-    for every relation.
+    for every relation. One-hot rows of packed relations read combined bases, on a CPU with our kernels (`basis_rows`);
+    elsewhere the W_r of all relations are made.
     """
 
     def __init__(
@@ -123,20 +126,41 @@ class RGCNLayer(SumOverRelations):
         """The same of all relations as one: each sender's slot is projected, then all means are summed at once."""
         stages = PackedStages(packed, self.sparse_implementation, self.dtype)
         with stage("FP", self.layer, PACKED):
-            stacks = {each: self.projections[each].stack(names) for each, names in packed.senders.names}
-            z = stages.project(packed.senders, rows, stacks)
+            z, own = self._project_slots(rows, stages)
         with stage("NA", self.layer, PACKED):
             sums = stages.mean_sums(z)
         made = RelationParts({}, {})
         for node_type in self.made(block):
             made.parts[node_type] = [sums[node_type]]
-            if self._has_own(node_type, rows):
+            if node_type in own:
+                made.own[node_type] = own[node_type]
+            elif self._has_own(node_type, rows):
                 num_rows = block.num_rows[node_type]
                 with stage("FP", self.layer, node_type):
                     x = rows[node_type]
-                    own = x[:num_rows] if isinstance(x, jax.Array) else x
-                    made.own[node_type] = self._project(own, node_type, (SELF,))[SELF][:num_rows]
+                    few = x[:num_rows] if isinstance(x, jax.Array) else x
+                    made.own[node_type] = self._project(few, node_type, (SELF,))[SELF][:num_rows]
         return made
+
+    def _project_slots(
+        self, rows: Mapping[str, Rows], stages: PackedStages
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Senders' slots by node type, and the self-loop's rows of types whose one-hot rows read combined bases."""
+        side = stages.packed.senders
+        z: dict[str, jax.Array] = {}
+        own: dict[str, jax.Array] = {}
+        for node_type, names in side.names:
+            projection, groups, x = self.projections[node_type], side.groups[node_type], rows[node_type]
+            slots = groups.features
+            if not isinstance(slots, OneHotSlots):
+                z[node_type] = stages.project_type(groups, x, projection.stack(names))
+                continue
+            assert isinstance(x, SparseFeatures)
+            with_own = (*names, SELF) if slots.own_rows else names
+            z[node_type], of_rows = stages.project_one_hot(slots, x, *projection.combinations(with_own))
+            if slots.own_rows:
+                own[node_type] = of_rows
+        return z, own
 
     def _has_own(self, node_type: str, rows: Mapping[str, Rows]) -> bool:
         return node_type in rows and node_type in self.projections and SELF in self.projections[node_type].names
@@ -204,6 +228,7 @@ class RGCN(RelationalModel):
     means_of_inputs: ClassVar[bool] = True
     reads_edge_features: ClassVar[bool] = True
     reads_packed: ClassVar[bool] = True
+    reads_one_hot_slots: ClassVar[bool] = True
     make_layer = RGCNLayer
 
 

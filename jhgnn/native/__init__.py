@@ -24,6 +24,8 @@ HANDLERS: Mapping[str, Literal["TB", "DM", "DR"]] = {
     "edge_dot": "TB",
     "row_max": "TB",
     "row_max_backward": "TB",
+    "basis_rows": "TB",
+    "basis_rows_backward": "TB",
     "outer_sum": "DM",
     "logit_columns": "DM",
     "logit_columns_backward": "DM",

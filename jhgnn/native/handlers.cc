@@ -37,10 +37,12 @@ constexpr int64_t kOuterColumns = 96;     // its columns of x, at most,
 constexpr int64_t kOuterTasks = 16;       // and so many tasks, if rows have to be cut for them; not by threads: see run_rows
 constexpr int64_t kMaximumBlock = 1 << 16;  // logits a task of their maximum: to wake a thread takes longer than a few
 constexpr int64_t kColumnTaskRows = 128;  // a task's rows of logit columns; what they are multiplied with stays in cache
-constexpr int64_t kRowTargets = 64;       // a task's receivers whose rows are weighted before they are projected, and
-constexpr int64_t kZeroedTogether = 1 << 18;  // numbers of a gradient that a task sets to zero before others are added
+constexpr int64_t kRowTargets = 64;       // a task's receivers whose rows are weighted before they are projected
+constexpr int64_t kZeroedTogether = 1 << 20;  // bytes of a result that a task sets to zero before others write to it
 constexpr int64_t kRowTasks = 32;         // at most so many tasks that add to gradients of weights
-constexpr int64_t kPrefetchBytes = 1 << 20;  // rows that fit the second-level cache need no prefetching
+constexpr int64_t kLineFloats = 16;       // of a line of the caches
+constexpr int64_t kBasisTasks = 128;      // at most so many tasks that add to gradients of bases' coefficients
+constexpr int64_t kPrefetchBytes = 1 << 20;  // what fits the second-level cache needs no prefetching and stays there
 
 ffi::Error invalid(const std::string& what) { return ffi::Error::InvalidArgument("jhgnn: " + what); }
 
@@ -119,11 +121,11 @@ int64_t tile_columns(const CsrView& csr, int64_t column_bytes) {
   return edges >= kTileEdges ? columns : 0;
 }
 
-// Rows that belong to each task: about kTaskWork edges, or kTileRows rows where columns are tiled, wherever rows end.
-std::vector<int64_t> row_blocks(const CsrView& csr, int64_t threads) {
-  const int64_t work = csr.num_edges + kRowWork * csr.num_rows;
-  int64_t blocks = std::max<int64_t>(1, work / kTaskWork);
-  if (csr.tile_columns > 0) blocks = std::min(blocks, std::max(csr.num_rows / kTileRows, kTasksPerThread * threads));
+int64_t work_of(const CsrView& csr) { return csr.num_edges + kRowWork * csr.num_rows; }
+
+// Cuts rows into blocks of equal work, wherever rows end.
+std::vector<int64_t> equal_blocks(const CsrView& csr, int64_t blocks) {
+  const int64_t work = work_of(csr);
   std::vector<int64_t> borders = {0};
   for (int64_t block = 1; block < blocks; ++block) {
     const int64_t before = work / blocks * block;
@@ -140,6 +142,13 @@ std::vector<int64_t> row_blocks(const CsrView& csr, int64_t threads) {
   }
   borders.push_back(csr.num_rows);
   return borders;
+}
+
+// Rows that belong to each task: about kTaskWork edges, or kTileRows rows where columns are tiled.
+std::vector<int64_t> row_blocks(const CsrView& csr, int64_t threads) {
+  int64_t blocks = std::max<int64_t>(1, work_of(csr) / kTaskWork);
+  if (csr.tile_columns > 0) blocks = std::min(blocks, std::max(csr.num_rows / kTileRows, kTasksPerThread * threads));
+  return equal_blocks(csr, blocks);
 }
 
 struct Piece {
@@ -676,6 +685,101 @@ ffi::Error outer_sum(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer d, F
   return ffi::Error::Success();
 }
 
+// The operands that both passes of basis_rows have, checked; `padded` holds c with its bases rounded up.
+ffi::Error basis_rows_of(const Int32s& indptr, const Int32s& slots, const Int32s& matrix_of, const Floats& values,
+                         const Floats& c, const Floats& v, const ffi::AnyBuffer& z, std::vector<float>* padded,
+                         BasisRows* args) {
+  JHGNN_RETURN_IF_ERROR(check_kernels());
+  if (c.dimensions().size() != 2 || v.dimensions().size() != 3 || z.dimensions().size() != 2) {
+    return invalid("basis_rows needs c [matrices, bases], v [bases, rows, width] and slots [slots, width]");
+  }
+  *args = {};
+  args->matrices = c.dimensions()[0];
+  args->bases = c.dimensions()[1];
+  args->width = v.dimensions()[2];
+  const int64_t rows = v.dimensions()[1];
+  JHGNN_RETURN_IF_ERROR(csr_view(indptr, slots, z.dimensions()[0], &args->slots));
+  const int64_t entries = args->slots.num_edges;
+  JHGNN_CHECK_SHAPE(indptr, rows + 1);
+  JHGNN_CHECK_SHAPE(matrix_of, entries);
+  JHGNN_CHECK_SHAPE(values, entries);
+  JHGNN_CHECK_SHAPE(v, args->bases, rows, args->width);
+  JHGNN_CHECK_SHAPE(z, z.dimensions()[0], args->width);
+  JHGNN_RETURN_IF_ERROR(features_of(z, &args->z));
+  args->padded_bases = round_up(args->bases, 16);
+  padded->assign(args->matrices * args->padded_bases, 0.0f);
+  for (int64_t matrix = 0; matrix < args->matrices; ++matrix) {
+    std::copy_n(c.typed_data() + matrix * args->bases, args->bases, padded->data() + matrix * args->padded_bases);
+  }
+  args->matrix_of = matrix_of.typed_data();
+  args->values = values.typed_data();
+  args->c = padded->data();
+  args->v = v.typed_data();
+  return ffi::Error::Success();
+}
+
+ffi::Error bad_slots() { return invalid("malformed slots: a slot or a matrix is out of range"); }
+
+// So many whatever the threads: the result does not depend on them.
+std::vector<int64_t> basis_blocks(const CsrView& slots) {
+  return equal_blocks(slots, std::max<int64_t>(1, std::min(kBasisTasks, work_of(slots) / kTaskWork)));
+}
+
+void set_to_zero(ffi::ThreadPool& pool, void* to, int64_t num_bytes) {
+  parallel_for(pool, (num_bytes + kZeroedTogether - 1) / kZeroedTogether, [&](int64_t block) {
+    const int64_t first = block * kZeroedTogether;
+    std::memset(static_cast<char*>(to) + first, 0, std::min(kZeroedTogether, num_bytes - first));
+  });
+}
+
+ffi::Error basis_rows(ffi::ThreadPool pool, Int32s indptr, Int32s slots, Int32s matrix_of, Floats values, Floats c,
+                      Floats v, ffi::Result<ffi::AnyBuffer> z) {
+  BasisRows args;
+  std::vector<float> padded;
+  JHGNN_RETURN_IF_ERROR(basis_rows_of(indptr, slots, matrix_of, values, c, v, *z, &padded, &args));
+  set_to_zero(pool, z->untyped_data(), static_cast<int64_t>(z->size_bytes()));
+  const std::vector<int64_t> borders = basis_blocks(args.slots);
+  std::atomic<bool> valid{true};
+  parallel_for(pool, static_cast<int64_t>(borders.size()) - 1, [&](int64_t block) {
+    std::vector<float> tile(basis_tile_size(args));
+    if (!kernels()->basis_rows(args, borders[block], borders[block + 1], tile.data())) {
+      valid.store(false, std::memory_order_relaxed);
+    }
+  });
+  return valid.load(std::memory_order_relaxed) ? ffi::Error::Success() : bad_slots();
+}
+
+ffi::Error basis_rows_backward(ffi::ThreadPool pool, Int32s indptr, Int32s slots, Int32s matrix_of, Floats values,
+                               Floats c, Floats v, ffi::AnyBuffer cotangent, FloatsOut d_c, FloatsOut d_v) {
+  BasisRows args;
+  std::vector<float> padded;
+  JHGNN_RETURN_IF_ERROR(basis_rows_of(indptr, slots, matrix_of, values, c, v, cotangent, &padded, &args));
+  JHGNN_CHECK_SHAPE(*d_c, args.matrices, args.bases);
+  JHGNN_CHECK_SHAPE(*d_v, args.bases, args.slots.num_rows, args.width);
+  args.d_v = d_v->typed_data();
+  args.past_caches = static_cast<int64_t>(d_v->size_bytes()) > kPrefetchBytes && args.width % kLineFloats == 0 &&
+                     reinterpret_cast<uintptr_t>(args.d_v) % (kLineFloats * sizeof(float)) == 0;
+  const std::vector<int64_t> borders = basis_blocks(args.slots);
+  const int64_t blocks = static_cast<int64_t>(borders.size()) - 1, size = args.matrices * args.padded_bases;
+  std::vector<float> sums(blocks * size, 0.0f);
+  std::atomic<bool> valid{true};
+  parallel_for(pool, blocks, [&](int64_t block) {
+    std::vector<float> scratch(2 * basis_tile_size(args));
+    if (!kernels()->basis_rows_backward(args, borders[block], borders[block + 1], scratch.data(),
+                                        sums.data() + block * size)) {
+      valid.store(false, std::memory_order_relaxed);
+    }
+  });
+  if (!valid.load(std::memory_order_relaxed)) return bad_slots();
+  for (int64_t block = 1; block < blocks; ++block) {
+    for (int64_t i = 0; i < size; ++i) sums[i] += sums[block * size + i];
+  }
+  for (int64_t matrix = 0; matrix < args.matrices; ++matrix) {
+    std::copy_n(sums.data() + matrix * args.padded_bases, args.bases, d_c->typed_data() + matrix * args.bases);
+  }
+  return ffi::Error::Success();
+}
+
 // The operands that both passes of row_attention have, checked; `packed` holds the weight and the logits' columns with
 // heads innermost, [in_width, width + 1, padded] in two parts.
 ffi::Error row_attention_of(const Int32s& senders, const Int32s& num_neighbors, const Floats& x, const Floats& weight,
@@ -803,11 +907,7 @@ ffi::Error row_attention_backward(ffi::ThreadPool pool, Int32s senders, Int32s n
     }
   }
   args.stripes = striped.data();
-  const int64_t numbers = args.sources * in_width;
-  parallel_for(pool, (numbers + kZeroedTogether - 1) / kZeroedTogether, [&](int64_t block) {
-    const int64_t first = block * kZeroedTogether;
-    std::memset(args.d_x + first, 0, std::min(kZeroedTogether, numbers - first) * sizeof(float));
-  });
+  set_to_zero(pool, args.d_x, args.sources * in_width * static_cast<int64_t>(sizeof(float)));
   parallel_for(pool, stripes, [&](int64_t stripe) {
     const int64_t first = stripe * kRowStripe;
     kernels()->row_attention_d_rows(args, first, std::min(kRowStripe, in_width - first));
@@ -946,6 +1046,30 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_outer_sum, jhgnn::outer_sum,
                                   .Arg<ffi::AnyBuffer>()           // x
                                   .Arg<ffi::AnyBuffer>()           // d
                                   .Ret<ffi::Buffer<ffi::F32>>());  // out
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_basis_rows, jhgnn::basis_rows,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()    // indptr
+                                  .Arg<jhgnn::Int32s>()    // slots
+                                  .Arg<jhgnn::Int32s>()    // matrix_of
+                                  .Arg<jhgnn::Floats>()    // values
+                                  .Arg<jhgnn::Floats>()    // c
+                                  .Arg<jhgnn::Floats>()    // v
+                                  .Ret<ffi::AnyBuffer>());  // z
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_basis_rows_backward, jhgnn::basis_rows_backward,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<jhgnn::Int32s>()   // indptr
+                                  .Arg<jhgnn::Int32s>()   // slots
+                                  .Arg<jhgnn::Int32s>()   // matrix_of
+                                  .Arg<jhgnn::Floats>()   // values
+                                  .Arg<jhgnn::Floats>()   // c
+                                  .Arg<jhgnn::Floats>()   // v
+                                  .Arg<ffi::AnyBuffer>()  // cotangent
+                                  .Ret<ffi::Buffer<ffi::F32>>()    // d_c
+                                  .Ret<ffi::Buffer<ffi::F32>>());  // d_v
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jhgnn_row_attention_forward, jhgnn::row_attention_forward,
                               ffi::Ffi::Bind()

@@ -6,6 +6,7 @@
 
 #include "attention_backward.h"
 #include "attention_forward.h"
+#include "basis_rows.h"
 #include "logit_columns.h"
 #include "outer_sum.h"
 #include "row_attention.h"
@@ -24,6 +25,7 @@ const Kernels table = {
     forward_edges,         forward_finish,   pack_targets,     backward_rows,    backward_edges,    backward_finish,
     sum_rows,              sum_edges,        sum_finish,       dot_rows,         max_rows,          max_backward_rows,
     logit_columns,         logit_columns_backward, outer_rows,
+    basis_rows,            basis_rows_backward,
     row_attention_scratch, row_attention_forward, row_attention_backward, row_attention_d_rows,
 };
 

@@ -148,6 +148,28 @@ struct LogitColumnsBackward {
   float* d_stack;          // [matrices, rows, heads, width]
 };
 
+// Rows of combined bases, `value * sum over b of c[matrix, b] v[b, row]`; see basis_rows.h. Each entry is a slot's.
+struct BasisRows {
+  CsrView slots;  // of each row of the bases: no slot twice
+  int64_t matrices, bases, width;
+  int64_t padded_bases;      // rounded up to 16
+  const int32_t* matrix_of;  // [entries]
+  const float* values;       // [entries]
+  const float* c;            // [matrices, padded_bases], zeros in the padding
+  const float* v;            // [bases, rows, width]
+  Features z;                // [slots, width]: written forward, its cotangent backward
+  float* d_v;                // [bases, rows, width]
+  bool past_caches;          // how d_v is written; its rows then begin and end with lines of the cache
+};
+
+constexpr int64_t kBasisVectors = 4;  // of columns at a time,
+constexpr int64_t kBasisTile = 4096;  // and floats of a tile, of which two fit the first-level cache
+
+inline int64_t basis_tile_size(const BasisRows& args) {
+  const int64_t row = args.padded_bases * kBasisVectors * 16;
+  return row > kBasisTile ? row : kBasisTile;
+}
+
 // Attention over drawn neighbours, before they are projected; see row_attention.h. `padded` heads are innermost where said.
 struct RowAttention {
   int64_t targets, fan_out, sources, in_width, heads, width;
@@ -205,6 +227,9 @@ struct Kernels {
 
   void (*outer_rows)(const OuterSum&, int64_t first, int64_t last, int64_t column, int64_t columns, float* panel,
                      float* sums);
+
+  bool (*basis_rows)(const BasisRows&, int64_t first, int64_t last, float* tile);
+  bool (*basis_rows_backward)(const BasisRows&, int64_t first, int64_t last, float* scratch, float* d_c);
 
   int64_t (*row_attention_scratch)(const RowAttention&);
   bool (*row_attention_forward)(const RowAttention&, int64_t first, int64_t last, float* scratch);

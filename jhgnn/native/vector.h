@@ -46,6 +46,24 @@ JHGNN_INLINE Floats load(const float* from) {
 
 JHGNN_INLINE void store(float* to, Floats v) { __builtin_memcpy(to, &v, sizeof(v)); }
 
+// Past the caches, to an address that is a multiple of a vector's size; where there is no such instruction, as any other.
+JHGNN_INLINE void store_past_caches(float* to, Floats v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(to, bits_of<__m512>(v));
+#elif defined(__AVX2__)
+  _mm256_stream_ps(to, bits_of<__m256>(v));
+#else
+  store(to, v);
+#endif
+}
+
+// Before another thread is told of what was stored past the caches.
+JHGNN_INLINE void finish_stores() {
+#if defined(__AVX512F__) || defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
 JHGNN_INLINE void add_to(float* sum, Floats v) { store(sum, load(sum) + v); }
 
 // The first `count` floats (0 to kLanes), zeros after them.

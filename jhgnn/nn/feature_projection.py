@@ -73,15 +73,26 @@ class FeatureProjection(nnx.Module):
     def stack(self, names: Sequence[str] | None = None) -> jax.Array:
         """The matrices of these outputs, `[outputs, in_width, out_width]`; None: of all."""
         names = self.names if names is None else names
-        place_of = {name: place for place, name in enumerate(self.names)}
-        places = [place_of[name] for name in names]
         if self.bases:
-            return basis_matrices(rows_at(self.c_rb[...], places), self.v_bio[...])
+            return basis_matrices(*self.combinations(names))
+        places = self._places(names)
         if self.blocks:
             same_block = jnp.eye(self.blocks, dtype=self.w_rbio.dtype)
             stacked = jnp.einsum("rbio,bc->rbico", rows_at(self.w_rbio[...], places), same_block)
             return stacked.reshape(len(names), self.in_width, self.out_width)
         return rows_at(self.w_rio[...], places)
+
+    def combinations(self, names: Sequence[str]) -> tuple[jax.Array, jax.Array]:
+        """What the stack of these outputs is made of where there are bases.
+
+        Returns:
+            coefficients `[outputs, bases]`, and the bases `[bases, in_width, out_width]`.
+        """
+        return rows_at(self.c_rb[...], self._places(names)), self.v_bio[...]
+
+    def _places(self, names: Sequence[str]) -> list[int]:
+        place_of = {name: place for place, name in enumerate(self.names)}
+        return [place_of[name] for name in names]
 
 
 def project_together(

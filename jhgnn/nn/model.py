@@ -58,6 +58,9 @@ class Model(nnx.Module):
     reads_packed: ClassVar[bool] = False
     """Whether its layers read `Block.packed`, all semantic graphs as one."""
 
+    reads_one_hot_slots: ClassVar[bool] = False
+    """Whether packed layers with bases read one-hot rows by `OneHotSlots`, as groups' features."""
+
     embeddings: InputEmbeddings
     layers: Sequence[Layer]
 

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from jhgnn.graph.one_hot_slots import OneHotSlots
 from jhgnn.graph.packed import PackedGraphs, PackedSide
 from jhgnn.graph.row_groups import TILE, RowGroups
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.graph.sparse_rows import SparseRows
 from jhgnn.nn import recompute
 from jhgnn.nn.dropout import site_seeds
 from jhgnn.nn.feature_projection import Rows
 from jhgnn.nn.neighbor_aggregation import AttentionAggregation
 from jhgnn.nn.stage import border
+from jhgnn.ops.basis_rows import basis_rows
 from jhgnn.ops.grouped_rows import grouped_matmul, matrix_of_tiles
 from jhgnn.ops.neighbor_attention import neighbor_attention
 from jhgnn.ops.neighbor_sum import neighbor_sum
@@ -44,19 +47,40 @@ class PackedStages:
             rows: of each node type.
             stacks: of each node type the matrices of its graphs, in the order of `side.names`.
         """
-        found = {}
-        for node_type, groups in side.groups.items():
-            x = rows[node_type]
-            assert not isinstance(x, SparseRows)
-            found[node_type] = grouped_matmul(
-                x,
-                groups,
-                stacks[node_type],
-                implementation=self.packed.summing,
-                sparse_implementation=self.sparse_implementation,
-                dtype=self.dtype,
-            )
-        return found
+        return {
+            node_type: self.project_type(groups, rows[node_type], stacks[node_type])
+            for node_type, groups in side.groups.items()
+        }
+
+    def project_type(self, groups: RowGroups, x: Rows, stack: jax.Array) -> jax.Array:
+        """`project` of one type."""
+        assert not isinstance(x, SparseRows)
+        return grouped_matmul(
+            x,
+            groups,
+            stack,
+            implementation=self.packed.summing,
+            sparse_implementation=self.sparse_implementation,
+            dtype=self.dtype,
+        )
+
+    def project_one_hot(
+        self, slots: OneHotSlots, x: SparseFeatures, c_rb: jax.Array, v_bio: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Each slot's one-hot row times its graph's combination of the bases.
+
+        Args:
+            slots: of a node type's groups.
+            x: the type's rows, as dropout left them.
+            c_rb: `[graphs, bases]`, a row more where there are rows of their own.
+            v_bio: `[bases, in_width, out_width]`.
+
+        Returns:
+            `[slots of the groups, out_width]`, and of the type's own rows `[slots.own_rows, out_width]`.
+        """
+        rows = basis_rows(slots, x.values, c_rb, v_bio, dtype=self.dtype)
+        of_groups, own = jax.lax.split(rows, [slots.num_slots - slots.own_rows, slots.own_rows])
+        return of_groups, own
 
     def sender_logits(
         self,

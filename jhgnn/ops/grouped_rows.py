@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jhgnn.graph.row_groups import TILE, RowGroups
+from jhgnn.graph.row_groups import TILE, FeatureGroups, RowGroups
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.ops.neighbor_sum import neighbor_sum
@@ -72,8 +72,9 @@ def grouped_matmul(
 def _features(x: SparseFeatures, groups: RowGroups) -> SparseFeatures:
     """The slots' features with the values of `x`."""
     own = groups.features
-    if own is None:
-        raise ValueError("these rows were grouped for dense features and got sparse ones")
+    if not isinstance(own, FeatureGroups):
+        for_what = "dense features" if own is None else "combined bases"
+        raise ValueError(f"these rows were grouped for {for_what} and got sparse ones")
     return dataclasses.replace(
         own.matrix, values=_values(x, own.entries), values_by_column=_values(x, own.entries_by_column)
     )

@@ -134,7 +134,7 @@ def _read_of(body: Computation, parameter: Instruction, value: Instruction) -> f
 
 
 # --- native kernels: counted in native/attention_forward.h, attention_backward.h, row_attention.h, row_sum.h,
-# outer_sum.h, logit_columns.h; the padding of tables counts ---
+# outer_sum.h, logit_columns.h, basis_rows.h; the padding of tables counts ---
 
 HASH_OPS = 8
 """Integer operations of one dropout draw: two multiplications, three shifts and xors (`native/counter_hash.h`)."""
@@ -270,6 +270,23 @@ def _logit_columns_backward(computation: Computation, call: Instruction) -> Cost
     return Cost(flops=flops, num_bytes=float(_all_bytes(computation, call)))
 
 
+def _basis_rows(computation: Computation, call: Instruction) -> Cost:
+    """A multiply-add for each entry, basis and column, and a product by the entry's value.
+
+    All rows of the bases count as read, though the kernel leaves out those that no entry has; so do dropped entries.
+    """
+    _, slots, _, _, _, bases = computation.operands(call)
+    count, _, width = bases.arrays[0].dims
+    return Cost(flops=float(slots.size * width * (2 * count + 1)), num_bytes=float(_all_bytes(computation, call)))
+
+
+def _basis_rows_backward(computation: Computation, call: Instruction) -> Cost:
+    """Two, one for either gradient."""
+    _, slots, _, _, _, bases, _ = computation.operands(call)
+    count, _, width = bases.arrays[0].dims
+    return Cost(flops=float(slots.size * width * (4 * count + 1)), num_bytes=float(_all_bytes(computation, call)))
+
+
 def _column_parts(computation: Computation, call: Instruction) -> Cost:
     """Reads and writes everything once."""
     return Cost(num_bytes=float(_all_bytes(computation, call)))
@@ -346,6 +363,8 @@ NATIVE: dict[str, Callable[[Computation, Instruction], Cost]] = {
     "jhgnn_outer_sum": _outer_sum,
     "jhgnn_logit_columns": _logit_columns,
     "jhgnn_logit_columns_backward": _logit_columns_backward,
+    "jhgnn_basis_rows": _basis_rows,
+    "jhgnn_basis_rows_backward": _basis_rows_backward,
     "jhgnn_column_parts": _column_parts,
     "jhgnn_cuda_attention_forward": _cuda_attention_forward,
     "jhgnn_cuda_attention_backward": _cuda_attention_backward,

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jhgnn.errors import InputError
+from jhgnn.graph.one_hot_slots import OneHotSlots, is_one_hot
 from jhgnn.graph.packed import PackedGraphs, pack_attention, pack_means
 from jhgnn.graph.receptive_field import ReceptiveField
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.nn.layer_plan import LayerPlan
+from jhgnn.ops.basis_rows import has_kernel
 from jhgnn.ops.registry import OPS
 from jhgnn.tasks.link_prediction import LinkPrediction
 from jhgnn.training.problem import Choice, Problem, check_kernel, stackable, summing
@@ -35,6 +37,9 @@ class Packing(NamedTuple):
     summing: str
     """All implementations of attention but `dense` have namesakes that sum."""
     sparse: str
+    combines: bool = False
+    """Whether one-hot rows are read of combined bases (`basis_rows`)."""
+    self_loop: bool = False
 
     def choice(self, apart: Choice, why: str) -> Choice:
         """What a report says of a graph in the place of what it would say of it by itself."""
@@ -62,9 +67,33 @@ class Packing(NamedTuple):
         if not own:
             return None
         made = {node_type: num_rows[node_type] for node_type in plan.makes if num_rows.get(node_type)}
-        pack = pack_attention if self.attends else pack_means
-        packed = pack(own, plan.relations, read, made, features)
+        if self.attends:
+            packed = pack_attention(own, plan.relations, read, made, features)
+        else:
+            packed = pack_means(own, plan.relations, read, made, features, self._by_bases(plan, own, made, features))
         return packed.place(self.aggregation, self.summing, _views, self.sparse)
+
+    def _by_bases(
+        self,
+        plan: LayerPlan,
+        graphs: Mapping[str, SemanticGraph],
+        made: Mapping[str, int],
+        features: Mapping[str, Any],
+    ) -> dict[str, int]:
+        """Types whose slots read rows of combined bases, and how many rows of their own do.
+
+        They do so where the slots are no more than the rows of the matrices that would be made, as where each row has a
+        feature of its own.
+        """
+        found = {}
+        for node_type, table in features.items() if self.combines else ():
+            names = [name for name in graphs if plan.relations[name].source == node_type]
+            own_rows = made.get(node_type, 0) if self.self_loop else 0
+            slots = own_rows + sum(int(np.count_nonzero(np.diff(graphs[name].outgoing.indptr))) for name in names)
+            matrices = len(names) + (own_rows > 0)
+            if is_one_hot(table) and slots <= matrices * table.shape[1]:
+                found[node_type] = own_rows
+        return found
 
 
 def choose_packing(
@@ -95,7 +124,9 @@ def choose_packing(
         if share >= PACKED_BELOW and max((len(plan.relations) for plan in plans), default=0) < MANY:
             return None, why
     if not problem.model.attends():
-        return Packing(False, "", summing(problem), sparse), why
+        model = problem.config.model
+        combines = bool(problem.model.reads_one_hot_slots and model.bases) and sparse == "native" and has_kernel()
+        return Packing(False, "", summing(problem), sparse, combines, model.self_loop), why
     op, implementation = OPS["neighbor_attention"], problem.config.kernels.attention
     if implementation == "auto":
         implementation = op.choose(SemanticGraph, views=VIEWS)[0]
@@ -130,6 +161,14 @@ def place_field(
         counts = field.counts[hop + 1], field.counts[hop]
         found.append(packing.place(plan, field.graphs(hop, graphs), *counts, own))
     return tuple(found)
+
+
+def of_rows(choice: Choice, packed: Sequence[PackedGraphs | None]) -> Choice:
+    """What a report says of the projection of a type's sparse rows, by the first layer's packed graphs."""
+    groups = packed[-1].senders.groups.get(choice.subject) if packed and packed[-1] else None
+    if groups is None or not isinstance(groups.features, OneHotSlots):
+        return choice
+    return choice._replace(reason=f"{choice.reason}; one-hot rows of combined bases, no matrix of a relation is made")
 
 
 def sparse_matrices(problem: Problem, placed: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from jhgnn.training.call_arguments import JoinedIndices, JoinedState
 from jhgnn.training.checks import takes_fields
 from jhgnn.training.execution import Execution, num_bytes
 from jhgnn.training.mesh import DeviceMesh
-from jhgnn.training.packed_graphs import Packing, choose_packing, place_field, place_whole, sparse_matrices
+from jhgnn.training.packed_graphs import Packing, choose_packing, of_rows, place_field, place_whole, sparse_matrices
 from jhgnn.training.problem import (
     Choice,
     Problem,
@@ -181,8 +181,13 @@ class WholeGraph(Execution):
             jax.device_put({name: each for name, each in excluded.items() if name in {*used, *stacks}}),
             jax.device_put(task.resident()),
         )
+        trained = self.resident.inputs.packed
         self.choices = tuple(
-            choice if packing is None or choice.op == "sparse_matmul" else packing.choice(choice, why_packed)
+            of_rows(choice, trained)
+            if choice.op == "sparse_matmul"
+            else choice
+            if packing is None
+            else packing.choice(choice, why_packed)
             for choice in choices
             if choice.op == "sparse_matmul" or choice.subject in {*used, *stacks}
         )

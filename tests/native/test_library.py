@@ -11,7 +11,7 @@ from jhgnn import native
 
 ROOT = Path(__file__).parents[2]
 
-# A hash of forward and backward of three ops, dropout on, and of a gradient of dense_matmul.
+# A hash of forward and backward of three ops, dropout on, of rows of combined bases, and of a gradient of dense_matmul.
 RESULTS = """
 import os, sys, hashlib
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -19,6 +19,7 @@ import jax, numpy as np
 jax.config.update("jax_num_cpu_devices", 1)
 from jhgnn import native
 from tests.ops.cases import GRAPHS, placed
+from tests.ops.test_basis_rows import check as check_bases, inputs_of_many_slots, many_slots, run as combine
 from tests.ops.test_dense_matmul import arrays as matrices, check, products
 from tests.ops.test_neighbor_attention import inputs, run
 from tests.ops.test_neighbor_reduce import OPS, run as reduce
@@ -32,6 +33,9 @@ for name in ("hub_in", "hub_out", "bipartite", "tiled"):
         results += reduce(OPS[op][0], placed(GRAPHS[name]), z, cotangent, implementation="native")
     for result in results:
         digest.update(np.asarray(result).tobytes())
+check_bases(*many_slots(3_000), bases=8, width=16)
+for result in combine(*inputs_of_many_slots(30_000)):
+    digest.update(np.asarray(result).tobytes())
 check(*matrices(1500, 33, 70), np.float32)
 digest.update(np.asarray(products(*matrices(5000, 64, 64))[2]).tobytes())
 print(digest.hexdigest())

@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jhgnn.graph.one_hot_slots import OneHotSlots
 from jhgnn.graph.semantic_graph import Csr, SemanticGraph
 from jhgnn.native.row_sum import row_sum, row_sums_of_stack, stack_of_row_sums
+from jhgnn.ops.basis_rows import basis_rows
 from jhgnn.ops.neighbor_attention import native as attention
 from jhgnn.ops.neighbor_max import native as maximum
 from jhgnn.ops.neighbor_mean import native as mean
@@ -128,3 +130,36 @@ def test_matrices_that_do_not_fit(change: dict, message: str) -> None:
     arguments = {"matrices": [jnp.ones((37, 2))] * 2, "weights": jnp.ones(rows.indices.shape[0])} | change
     with pytest.raises((ValueError, TypeError, jax.errors.JaxRuntimeError), match=message):
         jax.block_until_ready(stack_of_row_sums(rows, arguments.pop("matrices"), **arguments))
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "message"),
+    [
+        ("indices", lambda slots: slots.at[-1].set(40), "malformed slots"),
+        ("indices", lambda slots: slots.at[0].set(-1), "malformed slots"),
+        ("matrices", lambda matrices: matrices.at[3].set(2), "malformed slots"),
+        ("matrices", lambda matrices: matrices.at[3].set(-5), "malformed slots"),
+        ("indptr", lambda indptr: indptr.at[1].set(2**30), "indptr must ascend"),
+        ("indptr", lambda indptr: indptr.at[-1].add(1), "indptr must ascend"),
+        ("matrices", lambda matrices: matrices[1:], r"matrix_of is \[9\]; need \[entries\]"),
+    ],
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_malformed_slots_are_an_error(backward: bool, field: str, change: Callable, message: str) -> None:
+    indptr, ten = jnp.asarray([0, 2, 2, 7, 10], jnp.int32), jnp.arange(10, dtype=jnp.int32)
+    slots = OneHotSlots(Csr(indptr, 4 * ten), ten % 2, ten, num_slots=40, own_rows=0)
+    if field == "matrices":
+        malformed = dataclasses.replace(slots, matrices=change(slots.matrices))
+    else:
+        csr = dataclasses.replace(slots.by_feature, **{field: change(getattr(slots.by_feature, field))})
+        malformed = dataclasses.replace(slots, by_feature=csr)
+
+    def run(slots: OneHotSlots) -> jax.Array:
+        factors = jnp.ones((2, 3)), jnp.ones((3, 4, 5))
+        z = lambda c, v: basis_rows(slots, jnp.ones(10), c, v, dtype=jnp.float32)  # noqa: E731
+        # Compiled together, the gradient runs without the forward pass, which it does not need.
+        return jax.jit(jax.grad(lambda c, v: z(c, v).sum()) if backward else z)(*factors)
+
+    jax.block_until_ready(run(slots))
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=message):
+        jax.block_until_ready(run(malformed))

@@ -83,6 +83,22 @@ def test_logit_columns_are_work():
     assert found.native_flops == (2 + 4) * 40 * 3 * 32
 
 
+@pytest.mark.skipif(not native.available(), reason="native kernels are not built")
+def test_rows_of_combined_bases_are_work():
+    from jhgnn.ops.basis_rows import basis_rows
+    from tests.ops.test_basis_rows import slots_of
+
+    table = sparse.eye_array(40, format="csr")
+    slots = jax.device_put(slots_of([np.arange(9, dtype=np.int32)], table, 0)[0])
+
+    def both(c_rb, v_bio):
+        out, vjp = jax.vjp(lambda *both: basis_rows(slots, jnp.ones(40), *both, dtype=jnp.float32), c_rb, v_bio)
+        return out, vjp(out)
+
+    found = of(both, jnp.ones((1, 3)), jnp.ones((3, 40, 8)))
+    assert found.native_flops == 9 * 8 * ((2 * 3 + 1) + (4 * 3 + 1))
+
+
 def test_more_work_is_predicted_to_take_longer():
     for platform, rates in SECONDS.items():
         base = Work(num_bytes=1e6, dot_flops=1e6)

@@ -5,12 +5,16 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
+from jhgnn import native
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
+from jhgnn.graph.one_hot_slots import OneHotSlots
 from jhgnn.models import find
 from jhgnn.training.checks import check
 from tests.executions import built, configured, forward, loss_of, whole
@@ -122,12 +126,77 @@ def test_evaluation_is_that_of_relations_apart():
         np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
 
 
-def test_one_hot_inputs_read_rows_of_the_weight():
+def one_hot(**model):
+    config = configured(name="rgcn", layers=2, **model)
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, one_hot=True))
+
+
+@pytest.mark.parametrize("rows", ["all", "needed"])
+@pytest.mark.parametrize("model", [{"bases": 2}, {"bases": 2, "self_loop": False}, {}])
+def test_one_hot_inputs_read_rows_of_the_weight(model, rows):
     """Sparse identities, of which each slot reads the row of its relation and node."""
-    config = configured(name="rgcn", layers=2, bases=2, dropout=0.2)
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, one_hot=True))
+    config = set_kernels(one_hot(dropout=0.2, feature_dropout=0.3, **model), "auto", rows)
     apart, packed = losses_and_gradients(sparse_graph(), config)
     assert_equal(packed, apart, 1e-5, 2e-6)
+
+
+COMBINED = "; one-hot rows of combined bases, no matrix of a relation is made"
+
+
+def steps(config, count=8):
+    """Parameters after some steps of training on one-hot inputs, and the types of which the run says so."""
+    execution, params = built(sparse_graph(), config)
+    optimizer = optax.adam(0.01)
+    state = optimizer.init(params)
+    ids = execution.task.splits["train"]
+
+    @jax.jit
+    def step(params, state, inputs, seed):
+        gradients = jax.grad(lambda params: loss_of(execution, params, inputs, ids, seed))(params)
+        updates, state = optimizer.update(gradients, state)
+        return optax.apply_updates(params, updates), state
+
+    for seed in range(count):
+        params, state = step(params, state, execution.resident.inputs, jnp.uint32(seed))
+    said = {choice.subject for choice in execution.choices if choice.reason.endswith(COMBINED)}
+    groups = execution.resident.inputs.packed[-1].senders.groups
+    assert said == {each for each, own in groups.items() if isinstance(own.features, OneHotSlots)}
+    return jax.tree.map(np.asarray, params), said
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the native kernels")
+@pytest.mark.parametrize("rows", ["all", "needed"])
+def test_one_hot_inputs_train_by_bases_as_by_all_matrices(rows):
+    config = one_hot(bases=2, dropout=0.2, feature_dropout=0.3)
+    fused, combined = steps(set_kernels(config, "packed", rows))
+    assert combined
+    stacked, combined = steps(set_kernels(config, "packed", rows, projection="segment"))
+    assert not combined
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), fused, stacked)
+
+
+@pytest.mark.slow
+def test_one_hot_inputs_in_bfloat16_are_as_near_to_float32_as_by_all_matrices():
+    exact = losses_and_gradients(sparse_graph(), one_hot(bases=2))[0]
+    apart, packed = losses_and_gradients(sparse_graph(), one_hot(bases=2, dtype="bfloat16"))
+    assert abs(packed[0] - exact[0]) < 2 * abs(apart[0] - exact[0]) + 1e-3
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.1, atol=0.01), packed[1], exact[1])
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(2, False), (400, True)])
+def test_bases_are_combined_where_slots_are_no_more_than_the_rows_of_all_matrices(rows, expected):
+    """Features that rows share make small matrices, which are read more often than they have rows."""
+    if not native.available():
+        pytest.skip("needs the native kernels")
+    graph = sparse_graph()
+    tables = {
+        name: sparse.csr_array((np.ones(count), (np.arange(count), np.arange(count) % rows)), shape=(count, rows))
+        for name, count in graph.num_nodes.items()
+    }
+    config = set_kernels(configured(name="rgcn", layers=1, bases=2), "packed")
+    execution = whole(dataclasses.replace(graph, features=tables), config)
+    groups = execution.inputs.packed[-1].senders.groups
+    assert {isinstance(own.features, OneHotSlots) for own in groups.values()} == {expected}
 
 
 def test_bfloat16_is_as_near_to_float32_as_relations_apart():
