@@ -26,6 +26,7 @@ class OneHotSlots:
         entries: int32 `[held]`, where each one's value stands among the table's by row.
         num_slots: those that follow included.
         own_rows: how many follow.
+        num_entries: of the table.
     """
 
     by_feature: Csr
@@ -33,6 +34,7 @@ class OneHotSlots:
     entries: Array
     num_slots: int = dataclasses.field(metadata={"static": True})
     own_rows: int = dataclasses.field(metadata={"static": True})
+    num_entries: int = dataclasses.field(metadata={"static": True})
 
     @property
     def num_features(self) -> int:
@@ -74,6 +76,7 @@ class OneHotSlots:
             entries[order].astype(np.int32),
             num_slots=len(rows),
             own_rows=own_rows,
+            num_entries=int(csr.nnz),
         )
 
 

@@ -80,7 +80,7 @@ class PackedStages:
         """
         rows = basis_rows(slots, x.values, c_rb, v_bio, dtype=self.dtype)
         of_groups, own = jax.lax.split(rows, [slots.num_slots - slots.own_rows, slots.own_rows])
-        return of_groups, own
+        return of_groups, border(own, "fp_out")
 
     def sender_logits(
         self,

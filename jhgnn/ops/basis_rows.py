@@ -28,7 +28,7 @@ def basis_rows(
 
     Args:
         slots: constant.
-        values: float `[entries of the table]`, its values by row, as dropout left them; constant.
+        values: float `[entries of the table]` or longer, its values by row, as dropout left them; constant.
         c_rb: float32 `[matrices, bases]`.
         v_bio: float32 `[bases, features, width]`.
         dtype: of the result, float32 or bfloat16; it is summed in float32 and rounded once.
@@ -44,6 +44,8 @@ def basis_rows(
     bases = c_rb.shape[1]
     if v_bio.shape[:2] != (bases, slots.num_features):
         raise ValueError(f"basis_rows of {slots.num_features} features and {bases} bases got matrices {v_bio.shape}")
+    if values.shape[0] < slots.num_entries:
+        raise ValueError(f"basis_rows of a table of {slots.num_entries} entries got {values.shape[0]} values")
     if c_rb.dtype != jnp.float32 or v_bio.dtype != jnp.float32 or jnp.dtype(dtype).name not in KERNEL_DTYPES:
         raise ValueError(
             f"basis_rows combines float32 to float32 or bfloat16 and got {c_rb.dtype}, {v_bio.dtype} and"

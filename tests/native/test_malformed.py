@@ -147,7 +147,7 @@ def test_matrices_that_do_not_fit(change: dict, message: str) -> None:
 @pytest.mark.parametrize("backward", [False, True])
 def test_malformed_slots_are_an_error(backward: bool, field: str, change: Callable, message: str) -> None:
     indptr, ten = jnp.asarray([0, 2, 2, 7, 10], jnp.int32), jnp.arange(10, dtype=jnp.int32)
-    slots = OneHotSlots(Csr(indptr, 4 * ten), ten % 2, ten, num_slots=40, own_rows=0)
+    slots = OneHotSlots(Csr(indptr, 4 * ten), ten % 2, ten, num_slots=40, own_rows=0, num_entries=10)
     if field == "matrices":
         malformed = dataclasses.replace(slots, matrices=change(slots.matrices))
     else:

@@ -157,6 +157,8 @@ def test_what_does_not_fit_is_refused() -> None:
     c_rb, v_bio, values = jnp.ones((1, 2)), jnp.ones((2, 5, 3)), jnp.ones(5)
     with pytest.raises(ValueError, match=r"basis_rows of 5 features and 2 bases got matrices \(2, 4, 3\)"):
         basis_rows(slots, values, c_rb, v_bio[:, 1:], dtype=jnp.float32)
+    with pytest.raises(ValueError, match="basis_rows of a table of 5 entries got 4 values"):
+        basis_rows(slots, values[1:], c_rb, v_bio, dtype=jnp.float32)
     with pytest.raises(ValueError, match="combines float32 to float32 or bfloat16 and got bfloat16"):
         basis_rows(slots, values, c_rb.astype(jnp.bfloat16), v_bio, dtype=jnp.float32)
     with pytest.raises(ValueError, match="and float16; cast"):
