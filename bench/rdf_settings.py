@@ -1,6 +1,6 @@
 """What `format = "rdf"` alone reaches on generated molecules, and what other settings reach.
 
-    python -m bench.rdf_settings
+    python -m bench.rdf_settings --graphs 2    about a quarter of an hour on 2 cores
 
 A user of RDF data names its format and its folder, and nothing else. Each graph is written as the files that R-GCN's
 code ships (N-Triples and two TSVs) and trained by that command over ten seeds. In the graphs of
