@@ -43,7 +43,7 @@ def rows_of(case: Case, gpus: list[str]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.long] if name in ("rgcn", "sampled on the device") else [])
+        pytest.param(name, marks=[pytest.mark.long] if name in ("rgcn", "rgat", "sampled on the device") else [])
         for name in CASES
     ],
 )

@@ -165,7 +165,7 @@ def steps(config, count=8):
 
 
 @pytest.mark.skipif(not native.available(), reason="needs the native kernels")
-@pytest.mark.parametrize("rows", ["all", "needed"])
+@pytest.mark.parametrize("rows", [pytest.param("all", marks=pytest.mark.slow), "needed"])
 def test_one_hot_inputs_train_by_bases_as_by_all_matrices(rows):
     config = one_hot(bases=2, dropout=0.2, feature_dropout=0.3)
     fused, combined = steps(set_kernels(config, "packed", rows))
