@@ -1,6 +1,7 @@
 """What `format = "rdf"` alone reaches on generated molecules, and what other settings reach.
 
     python -m bench.rdf_settings --graphs 2    about a quarter of an hour on 2 cores
+    python -m bench.rdf_settings --write DIR   only writes the first graph there
 
 A user of RDF data names its format and its folder, and nothing else. Each graph is written as the files that R-GCN's
 code ships (N-Triples and two TSVs) and trained by that command over ten seeds. In the graphs of
@@ -68,7 +69,14 @@ def main() -> None:
     parser.add_argument("--signal", type=float, default=0.3, help="1: as in the comparison, 0: nothing (default 0.3)")
     parser.add_argument("--graphs", type=int, default=3, help="(default 3)")
     parser.add_argument("--seeds", type=int, default=10, help="of each (default 10)")
+    parser.add_argument(
+        "--write", type=Path, metavar="DIR", help="write the first graph's files there, and train nothing"
+    )
     options = parser.parse_args()
+    if options.write:
+        options.write.mkdir(parents=True, exist_ok=True)
+        write_rdf(molecules(0, options.signal), options.write)
+        return
     numbers = range(options.graphs)
     print("| settings | " + " | ".join(f"graph {number}" for number in numbers) + " |")
     print("| --- |" + " --- |" * options.graphs)

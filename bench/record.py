@@ -18,7 +18,7 @@ _BESIDE_A_STEP = (
     *("explain.py", "explaining", "fitting.py", "inference", "partition.py", "predict.py", "run.py", "search.py"),
     *("searching", "serve.py", "train.py", "distributed", "planning/budget.py", "planning/time_model.py"),
     *("training/checkpoint*.py", "training/joined_tables.py", "training/loop.py", "training/owned_reader.py"),
-    *("training/raf*.py", "training/rel_meeting.py"),
+    *("training/frontier_meeting.py", "training/raf*.py", "training/rel_meeting.py"),
     *("training/reporting.py", "training/resume.py", "training/run_folder.py", "training/summary.py"),
 )
 STEP_SOURCES = (

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,7 +10,6 @@ from jhgnn.distributed.meta.plan import Piece
 from jhgnn.distributed.meta.tree import tree_of_schema
 from jhgnn.errors import InputError
 from jhgnn.profiling.hlo import parse
-from jhgnn.sampling.capacities import presampled
 from jhgnn.training import raf
 from jhgnn.training.frontier_meeting import Frontier, frontier_meetings
 from tests.models.heterographs import academic
@@ -22,10 +20,10 @@ from tests.training.test_relation_plans import (
     COVERS,
     TREE,
     WRITES,
+    check_too_large,
     execution,
     pieces_below,
     plan_of,
-    trained,
 )
 from tests.training.test_relations_first import SGD, check_gradients, exchanged, met_bytes, run_cases
 
@@ -218,20 +216,4 @@ def test_a_cut_plan_of_a_graph_with_other_relations_is_refused(tmp_path):
 @pytest.mark.slow
 def test_a_batch_that_is_too_large_runs_again_and_changes_nothing(tmp_path, monkeypatch):
     path = plan_of(tmp_path / "plan.json", (*pieces_below(WRITES)[1:], "self"), (pieces_below(WRITES)[0], COVERS))
-    plain = trained(execution(plan=path))
-
-    def tiny_first(*arguments, **named):
-        buckets = presampled(*arguments, **named)
-        first = buckets.capacities[0]
-        small = tuple(
-            dataclasses.replace(counts, items=tuple((name, min(count, first[0].as_dict().get(name, 0) + 1))
-                                                    for name, count in counts.items))
-            for counts in first
-        )  # fmt: skip
-        return dataclasses.replace(buckets, capacities=(small, *buckets.capacities))
-
-    monkeypatch.setattr(raf, "presampled", tiny_first)
-    again = trained(execution(plan=path))
-    assert (plain[1], again[1]) == (0, 3)
-    for expected, found in zip(jax.tree.leaves(plain[0]), jax.tree.leaves(again[0]), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    check_too_large(monkeypatch, plan=path)

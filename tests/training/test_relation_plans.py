@@ -145,10 +145,9 @@ def test_without_plan_or_file_it_is_one_line(tmp_path):
         execution(plan=tmp_path / "none.json")
 
 
-@pytest.mark.slow
-def test_a_batch_that_is_too_large_runs_again_and_changes_nothing(monkeypatch):
+def check_too_large(monkeypatch, **of_execution):
     """With a first bucket that holds next to nothing: every batch overflows, and the parameters are the same."""
-    plain = trained(execution(shards=2))
+    plain = trained(execution(**of_execution))
 
     def tiny_first(*arguments, **named):
         buckets = presampled(*arguments, **named)
@@ -161,10 +160,15 @@ def test_a_batch_that_is_too_large_runs_again_and_changes_nothing(monkeypatch):
         return dataclasses.replace(buckets, capacities=(small, *buckets.capacities))
 
     monkeypatch.setattr(raf, "presampled", tiny_first)
-    again = trained(execution(shards=2))
+    again = trained(execution(**of_execution))
     assert (plain[1], again[1]) == (0, 3)
     for expected, found in zip(jax.tree.leaves(plain[0]), jax.tree.leaves(again[0]), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_too_large_runs_again_and_changes_nothing(monkeypatch):
+    check_too_large(monkeypatch, shards=2)
 
 
 def trained(execution):
