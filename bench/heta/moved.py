@@ -168,9 +168,9 @@ def count(
             found.draws[read.device] += draws_of(read)
             found.flops[read.device] += flops_of(read, shape)
             found.summed += read.summed
-        for name, ids in met.items():
-            if ids:
-                found.updates[name][np.unique(np.concatenate(ids))] += 1
+        for name, parts in met.items():
+            if parts:
+                found.updates[name][np.unique(np.concatenate(parts))] += 1
     return found
 
 

@@ -57,17 +57,22 @@ class Read(NamedTuple):
 
 
 class Way(Protocol):
-    """A way to divide batches.
+    """A way to divide batches."""
 
-    Attributes:
-        devices: that compute a batch together.
-        meetings: of all devices in a step, without that for the gradients of weights.
-        sums_targets: whether the devices sum what they made of the targets.
-    """
+    @property
+    def devices(self) -> int:
+        """Those that compute a batch together."""
+        ...
 
-    devices: int
-    meetings: int
-    sums_targets: bool
+    @property
+    def meetings(self) -> int:
+        """Of all devices in a step, without that for the gradients of weights."""
+        ...
+
+    @property
+    def sums_targets(self) -> bool:
+        """Whether the devices sum what they made of the targets."""
+        ...
 
     def reads(self, step: int, batch: np.ndarray) -> Iterator[Read]: ...
 
@@ -173,7 +178,7 @@ def rows_of(blocks: SampledBlocks) -> dict[str, np.ndarray]:
     return {name: ids[ids >= 0] for name, ids in blocks.nodes.items()}
 
 
-def by_relations(graph: HeteroGraph, config: Config, branches: int, shards: int) -> dict[str, ByRelations]:
+def by_relations(graph: HeteroGraph, config: Config, branches: int, shards: int) -> Mapping[str, Way]:
     """Training by `shards`: branches dealt out, or by a plan that divides targets where there are fewer branches; and
     by the planner's own plan, where it cuts a branch deeper.
     """
@@ -191,7 +196,7 @@ def by_relations(graph: HeteroGraph, config: Config, branches: int, shards: int)
             return ByRelations(RelationsFirst(pose(graph, distributed(config, plan=str(path)))))
 
     dealt = shards <= branches
-    found = {
+    found: dict[str, Way] = {
         WHOLE: ByRelations(RelationsFirst(pose(graph, config))) if dealt else trained(planned(whole_branches=True))
     }
     own = planned(whole_branches=False)
@@ -200,7 +205,7 @@ def by_relations(graph: HeteroGraph, config: Config, branches: int, shards: int)
     return found
 
 
-def over_data(problem: Problem, sampling: Sampling, parts: int, adjacency: Adjacency | None) -> dict[str, OverData]:
+def over_data(problem: Problem, sampling: Sampling, parts: int, adjacency: Adjacency | None) -> Mapping[str, Way]:
     """Training on random parts, and on METIS' where there is an adjacency."""
     cuts = {"random": random_assignment(problem.graph, parts)}
     if adjacency is not None:
