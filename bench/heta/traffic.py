@@ -9,7 +9,7 @@ import numpy as np
 from bench.heta.moved import Moved, count
 from bench.heta.ways import WHOLE, ByRelations, Way, by_relations, over_data
 from jhgnn.distributed.adjacency import adjacency
-from jhgnn.distributed.meta.work import STATES, WorkCosts, shape_of
+from jhgnn.distributed.meta.work import WorkCosts, shape_of
 from jhgnn.distributed.methods.metis import metis_assignment
 from jhgnn.errors import InputError
 from jhgnn.graph.hetero_graph import HeteroGraph
@@ -90,7 +90,6 @@ def compare(
         "steps": counted,
         "steps_per_epoch": epoch.steps_per_epoch,
         "cache_bytes": int(cache_share * all_rows),
-        "moments": STATES - 1,
         "entries": entries,
     }
 

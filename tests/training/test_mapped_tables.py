@@ -91,9 +91,10 @@ def test_links_read_a_row_more_than_once(links):
 @pytest.mark.long
 def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
     more = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--distributed.devices", "1")
-    more = (*more, "--sampling.tables", "mapped", "--sampling.cache", "200", "--model.dropout", "0.4")
+    more = (*more, "--sampling.tables", "mapped", "--sampling.cache", "700", "--model.dropout", "0.4")
     run = killed_and_resumed(tmp_path, academic_path, *more, epochs=20)
-    assert 0 < json.loads((run / "summary.json").read_text())["table_cache"]["bytes"] <= 200
+    # Features of all 25 authors take 500 bytes, and whichever type costs more to miss, tables get some of the rest.
+    assert 0 < json.loads((run / "summary.json").read_text())["table_cache"]["bytes"] <= 4 * ROW_BYTES
 
 
 @pytest.mark.slow
