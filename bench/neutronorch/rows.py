@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.heta import input_rows
+from bench.heta.ways import drawn, rows_of
 from bench.neutronorch.problems import sampled
 from jhgnn.sampling.temporal import TemporalSampler
 from jhgnn.training.execution import num_bytes
@@ -24,7 +24,7 @@ def count(problem: Problem, shares: list[float], steps: int) -> list[dict[str, A
         rows = []
         for step in range(min(steps, batches.steps_per_epoch)):
             seeds = execution.seeds_of(batches.batch(order, step), seed, step)
-            ids = input_rows(layout.sampler, seeds, seed, step)
+            ids = rows_of(drawn(layout.sampler, seeds, seed, step))
             bucket = layout.buckets.choose(sampling.plan, layout.sampler.count(seeds, seed, step))
             means = {name: int((own >= len(tables[name])).sum()) for name, own in ids.items() if name in tables}
             width = {name: table.itemsize * table.shape[1] for name, table in tables.items()}
