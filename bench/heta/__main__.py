@@ -20,6 +20,8 @@ import argparse
 import dataclasses
 import json
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from bench.pages import write_between
 from bench.record import RESULTS, ROOT, commit, store
 from jhgnn.config.recipe import load_recipe
 from jhgnn.distributed.meta.work import WorkCosts, measured_costs, shape_of
+from jhgnn.errors import InputError
 from jhgnn.runtime.console import Say
 from jhgnn.training.problem import pose, read_graph
 from jhgnn.training.sampled import Sampled
@@ -46,7 +49,17 @@ TABLES = {
 """Part -> mark on the page -> what makes its table."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; bad input is one line on stderr and exit code 2."""
+    try:
+        _run(arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(arguments: Sequence[str] | None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.heta", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of accuracy (default 3)")
     parser.add_argument("--out", type=Path, default=STORED)
     parser.add_argument("--page", action="store_true", help="write the tables into docs/distributed.md")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     stored: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", max(options.shards))
@@ -134,4 +147,4 @@ def _measured(part: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -34,7 +34,7 @@ class Machine:
 
 
 def step_s(entry: Mapping[str, Any], moved: Mapping[str, Any], machine: Machine) -> float:
-    """Modelled seconds of a step of a way, for what it moves without or with caches; of an entry of `bytes`."""
+    """Modelled seconds of a step of a way, for what it moves without or with caches; of an entry of `traffic`."""
     from_host = np.add(moved["fixed_from_host"], moved["learnable_from_host"])
     work = (
         np.array(entry["draws"]) * machine.draw_s

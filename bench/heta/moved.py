@@ -11,6 +11,8 @@ from jhgnn.distributed.cache.rows import TypeRows
 from jhgnn.distributed.meta.work import FLOAT, TRAINING, ModelShape, WorkCosts
 
 BOTH_WAYS = 2
+REMOTE = ", of others"
+"""Behind a type's name: its rows that other devices have, which cost more to miss."""
 
 
 @dataclasses.dataclass
@@ -133,9 +135,6 @@ class Counted:
             farther = costs.byte_s + costs.exchange_byte_s
             rows[node_type + REMOTE] = TypeRows(remote.astype(np.float64), size, farther)
         return rows
-
-
-REMOTE = ", of others"
 
 
 def count(
