@@ -19,6 +19,7 @@ import argparse
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -218,7 +219,7 @@ def traced(case: StudyCase, part: str, names: list[str]) -> dict[tuple[Any, ...]
     """Variant -> the program that it is today."""
     request = json.dumps({"recipe": to_toml(case.config), "where": part, "implementations": names})
     if part == "cpu":
-        answer = run("bench.recompute_study.traced", request)
+        answer, _ = run("bench.recompute_study.traced", request)
     else:
         answer = run_python(["-m", "bench.recompute_study.traced", request]).stdout
     rows = [json.loads(line) for line in answer.splitlines()]
@@ -269,18 +270,19 @@ def on_cpu(case: StudyCase, options: argparse.Namespace) -> list[Row]:
         write_text(recipe, to_toml(config))
         for implementation in options.implementations or implementations(config):
             output.unlink(missing_ok=True)
-            run("bench.recompute_study.programs", str(recipe), str(output), str(options.rounds_s), implementation)
+            command = ("bench.recompute_study.programs", str(recipe), str(output), str(options.rounds_s))
+            _, failure = run(*command, implementation)
             if output.exists():
                 rows += json.loads(output.read_text(encoding="utf-8"))
             else:
-                rows.append({"implementation": implementation, "refused": "its process ended before a step"})
+                rows.append({"implementation": implementation, "refused": failure})
         measured: dict[str, Row] = {}
         for row in rows:
             if not row.get("steps_s"):
                 continue
             if row["program"] not in measured:
                 variant = [str(row[field]) for field in Variant._fields]
-                answer = run("bench.recompute_study.cell", str(recipe), str(CELL_STEPS), *variant)
+                answer, _ = run("bench.recompute_study.cell", str(recipe), str(CELL_STEPS), *variant)
                 measured[row["program"]] = json.loads(answer.splitlines()[-1]) if answer else {}
             row |= measured[row["program"]]
     if not any("program" in row for row in rows):
@@ -297,20 +299,21 @@ def with_peers(case: StudyCase, options: argparse.Namespace) -> list[Row]:
     return measure_peers(graph, config, case.name.partition("_")[2], threads, options.rounds_s)
 
 
-def run(module: str, *arguments: str) -> str:
-    """A fresh process's output; empty where it failed or took too long, which stderr says."""
+def run(module: str, *arguments: str) -> tuple[str, str]:
+    """A fresh process's output, and how it failed or that it took too long, which stderr says as well; else empty."""
     start = time.monotonic()
     command = [sys.executable, "-m", module, *arguments]
     try:
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        print(f"{module}: over {LIMIT_S:.0f} s", file=sys.stderr)
-        return ""
-    if done.returncode:
-        took = time.monotonic() - start
-        print(f"{module}: ended with status {done.returncode} after {took:.0f} s", file=sys.stderr)
-        return ""
-    return done.stdout
+        failure = f"its process took over {LIMIT_S:.0f} s"
+    else:
+        if not done.returncode:
+            return done.stdout, ""
+        killed = " (killed, as the system does when memory runs out)" if done.returncode == -signal.SIGKILL else ""
+        failure = f"its process ended with status {done.returncode}{killed} after {time.monotonic() - start:.0f} s"
+    print(f"{module}: {failure}", file=sys.stderr)
+    return "", failure
 
 
 def say(text: str) -> None:

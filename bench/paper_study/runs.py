@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from bench.comparison.environment import machine
-from bench.record import changed_since, commit
+from bench.record import STEP_SOURCES, changed_since, commit
 from jhgnn import models
 from jhgnn.config import Config
 from jhgnn.config.recipe import override
@@ -40,7 +40,7 @@ TRACED_STEPS = 12
 
 AGGREGATIONS = ("segment", "fused")
 """How neighbors are aggregated: by gathers and sums of segments, as the paper's stack does, or by this stack's own."""
-SOURCES = ("jhgnn", "bench/paper_study/runs.py", "pyproject.toml", "CMakeLists.txt")
+SOURCES = (*STEP_SOURCES, "bench/paper_study/runs.py")
 """Files of the repository that a profile depends on."""
 NOISE = 0.05
 """Median of traced steps over the fastest, less 1, up to which a profile counts as quiet."""

@@ -1,7 +1,8 @@
 """Compiles the updates of one recipe for a GPU that is not here: `python -m bench.recompute_study.gpu_worker REQUEST`.
 
-Runs in the environment that can (`bench.gpu.environment`). The request is JSON: `recipe` (TOML text), `gpu`, and
-`implementations`. Each variant is one line of JSON on the standard output; variants of one program have its figures.
+Runs in the environment that can (`bench.gpu.environment`). The request is JSON: `recipe` (TOML text), `gpu`,
+`implementation` and `dtype`. Each variant is one line of JSON on the standard output; variants of one program have its
+figures.
 """
 
 import dataclasses
@@ -31,19 +32,20 @@ def main() -> None:
     config = override(Config(), tomllib.loads(request["recipe"]), where="bench.recompute")
     with compiling_for("cuda"):
         problem = read_problem(config, progress=False)
-    known: dict[str, Row] = {}
-    for implementation in request["implementations"]:
-        try:
-            with compiling_for("cuda"):
-                every = list(variants(problem, implementation))
-        except InputError as error:
-            told({"implementation": implementation, "refused": str(error)})
+    implementation, known = request["implementation"], dict[str, Row]()
+    try:
+        with compiling_for("cuda"):
+            every = list(variants(problem, implementation))
+    except InputError as error:
+        told({"implementation": implementation, "refused": str(error)})
+        return
+    for variant, execution in every:
+        if variant.dtype != request["dtype"]:
             continue
-        for variant, execution in every:
-            try:
-                told(variant._asdict() | figures(execution, request["gpu"], known))
-            except InputError as error:
-                told(variant._asdict() | {"refused": str(error)})
+        try:
+            told(variant._asdict() | figures(execution, request["gpu"], known))
+        except InputError as error:
+            told(variant._asdict() | {"refused": str(error)})
 
 
 def figures(execution: Execution, gpu: str, known: dict[str, Row]) -> Row:

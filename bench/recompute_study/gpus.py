@@ -1,15 +1,18 @@
 """The study's programs compiled for GPUs that are not here, and times predicted from what they are made of."""
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.gpu.devices import GPUS
 from bench.gpu.environment import create_gpu, gpu_python, missing, variables
-from bench.recompute_study.variants import IMPLEMENTATIONS
+from bench.recompute_study.variants import DTYPES, implementations
 from bench.record import ROOT
 from jhgnn.config import Config
 from jhgnn.config.recipe import to_toml
@@ -57,7 +60,7 @@ def predicted_s(row: Mapping[str, Any], gpu: str) -> float:
 
 
 def compile_for(gpu: str, config: Config) -> list[Row]:
-    """A row for each variant of a recipe, compiled for a GPU.
+    """A row for each variant of a recipe, compiled for a GPU, on as many cores as there are.
 
     Raises:
         InputError: there is no environment that compiles for it, or the compiler failed.
@@ -65,8 +68,16 @@ def compile_for(gpu: str, config: Config) -> list[Row]:
     problem = create_gpu() or missing()
     if problem:
         raise InputError(f"bench.recompute: nothing can be compiled for {gpu} here: {problem}")
-    names = ("native", "fanout") if config.sampling.batch_size else IMPLEMENTATIONS
-    request = {"recipe": to_toml(config), "gpu": gpu, "implementations": names}
+    shares = list(itertools.product(implementations(config), DTYPES))
+    with ThreadPoolExecutor(os.cpu_count()) as workers:  # XLA compiles a program for a GPU on one core
+        done = list(workers.map(lambda share: _compiled(gpu, config, *share), shares))
+    print(file=sys.stderr)
+    return list({json.dumps(row): row for rows in done for row in rows}.values())  # refused of both types: once
+
+
+def _compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list[Row]:
+    """Rows of one implementation and number type, from a process of their own."""
+    request = {"recipe": to_toml(config), "gpu": gpu, "implementation": implementation, "dtype": dtype}
     command = [str(gpu_python()), "-m", "bench.recompute_study.gpu_worker", json.dumps(request)]
     rows: list[Row] = []
     with tempfile.TemporaryFile("w+") as errors:
@@ -77,7 +88,6 @@ def compile_for(gpu: str, config: Config) -> list[Row]:
             for line in process.stdout:
                 rows.append(json.loads(line))
                 print(".", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
         if process.returncode:
             errors.seek(0)
             last = [line for line in errors.read().splitlines() if line.strip()][-1:]
