@@ -56,6 +56,14 @@ def costs(results: Sequence[Result]) -> Iterator[tuple[str, str, Row, dict[str, 
             )
 
 
+def micro_batches(results: Sequence[Result]) -> Iterator[tuple[str, Row, Row]]:
+    """Case, the uncut mini-batch, and the one in most parts: fused kernel, nothing recomputed (CPU, float32)."""
+    for result in results:
+        rows = {key[1]: row for key, row in plain(cpu_rows(result)).items() if key[0] == "native" and key[2] == "none"}
+        if len(rows) > 1:
+            yield result["case"], rows[1], rows[max(rows)]
+
+
 def time_ratio(row: Row, base: Row) -> float | None:
     """Of medians; None where one of them was not run."""
     return median_s(row) / median_s(base) if row.get("steps_s") and base.get("steps_s") else None

@@ -20,6 +20,7 @@ from bench.recompute_study.fit import Result, cpu_rows, searched
 from bench.recompute_study.gpus import FORMULA, STUDIED
 from bench.recompute_study.plots import FUSED, NODES, PARETO
 from bench.recompute_study.rounds import NOISE, noise
+from bench.recompute_study.variants import MICRO_BATCHES
 from jhgnn.runtime.files import write_text
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recompute.md"
@@ -100,6 +101,18 @@ def _costs(results: Sequence[Result]) -> Iterator[str]:
             f"\nWith {stored}, `full` takes {answers.geometric_mean(ratios):.2f} times the step's time (geometric mean"
             f" of {len(pairs)}; {min(ratios):.2f} to {max(ratios):.2f}) for"
             f" {answers.geometric_mean([memory for _, memory in pairs]):.2f} of the memory."
+        )
+    cut = [
+        f"`{case}` {row['temp_bytes'] / whole['temp_bytes']:.2f} and {ratio:.2f}"
+        for case, whole, row in answers.micro_batches(results)
+        if (ratio := answers.time_ratio(row, whole)) is not None
+    ]
+    if cut:
+        yield (
+            f"\nA mini-batch in {MICRO_BATCHES[-1]} micro-batches, by temporaries and time over those of the uncut one"
+            f" (fused kernel, `none`): {', '.join(cut)}. Parts have neighbours in common, whose rows each of them reads"
+            " and projects again, and gradients of embeddings' rows are kept of all parts until the update. So it saves"
+            " memory where parts have few neighbours in common and a model has few such rows, as HAN does."
         )
     yield f"\n![Memory against time, a panel a case](images/{PARETO})\n"
     yield (
