@@ -11,8 +11,9 @@
 A case has parts, and each is stored when it is done, in bench/results/recompute/NAME.json: `cpu` (memory as compiled
 and as measured, and steps in turns), `peers` (DGL and PyG at the same work, with and without their own recomputation;
 needs `.venv-peers`, which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here;
-makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores R-GCN on ACM takes 3 minutes (`cpu`), 1.5
-(`peers`) and 2.5 (a GPU). Other cases' `cpu` took up to half an hour on a machine that other work shared.
+makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores of an Intel Xeon `cpu` takes 2 to 25
+minutes a case, and 2 h 35 min for all but HAN on ACM, whose steps with segment sums take most of a minute. Of R-GCN on
+ACM `peers` takes 1.5 minutes and a GPU 2.
 """
 
 import argparse
