@@ -13,7 +13,7 @@ and as measured, and steps in turns), `peers` (DGL and PyG at the same work, wit
 needs `.venv-peers`, which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here;
 makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores of an Intel Xeon `cpu` takes 2 to 25
 minutes a case, and 2 h 35 min for all but HAN on ACM, whose steps with segment sums take most of a minute. Of R-GCN on
-ACM `peers` takes 1.5 minutes and a GPU 2.
+ACM `peers` takes 1.5 minutes; a GPU takes 2 to 4 minutes a case.
 """
 
 import argparse
