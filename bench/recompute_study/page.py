@@ -59,6 +59,7 @@ def document(results: Sequence[Result]) -> str:
 def _measured(results: Sequence[Result]) -> Iterator[str]:
     parts = {part: [each for each in results if part in each["parts"]] for part in ("cpu", "peers", *STUDIED)}
     machines = sorted({each["parts"]["cpu"]["machine"] for each in parts["cpu"]})
+    of_peers = sorted({each["parts"]["peers"]["machine"] for each in parts["peers"]} - set(machines))
     yield (
         "Every figure is of a whole training step. Memory is the step's *temporaries* by XLA's buffer assignment, and"
         " the growth of a fresh process's high-water mark over its steps. Times are medians of steps taken in turns,"
@@ -68,7 +69,8 @@ def _measured(results: Sequence[Result]) -> Iterator[str]:
         f" {MAG_SCALE:g} of its size; `mag_whole` trains it as one batch."
     )
     if machines:
-        yield f"\nTimes are of {', and of '.join(machines)}."
+        others = f"; some of DGL's and PyG's are of {', and of '.join(of_peers)}" if of_peers else ""
+        yield f"\nTimes are of {', and of '.join(machines)}{others}."
     yield (
         "\nStored are, of "
         f"{len(all_cases())} cases: "
@@ -111,8 +113,8 @@ def _costs(results: Sequence[Result]) -> Iterator[str]:
         yield (
             f"\nA mini-batch in {MICRO_BATCHES[-1]} micro-batches, by temporaries and time over those of the uncut one"
             f" (fused kernel, `none`): {', '.join(cut)}. Parts have neighbours in common, whose rows each of them reads"
-            " and projects again, and gradients of embeddings' rows are kept of all parts until the update. So it saves"
-            " memory where parts have few neighbours in common and a model has few such rows, as HAN does."
+            " and projects again, and gradients of embeddings' rows are kept of all parts until the update: HAN here"
+            " has no such rows."
         )
     yield f"\n![Memory against time, a panel a case](images/{PARETO})\n"
     yield (
@@ -267,7 +269,7 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
             memory = answers.growth_bytes(row) / max(1, answers.growth_bytes(none))
             cells.append(f"{memory:.2f}, {median_s(row) / median_s(none):.2f}")
         ours = ["-", "-"]
-        if native and "steps_peak_bytes" in native:
+        if native and own and "steps_peak_bytes" in native and _on_one_machine(own):
             ours = [_mib(answers.growth_bytes(native)), _ms(native)]
         here = [_mib(answers.growth_bytes(none)), _ms(none)]
         rows.append([case, NAMES[peer], variant.replace("|", "/"), *here, *cells, *ours])
@@ -277,10 +279,16 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
     yield (
         "`torch.utils.checkpoint` around each layer, or around each stage (a layer's aggregation, and what follows it)."
         " Memory is the growth of the process over its steps, and each cell has memory and time over those without"
-        " recomputation. The last two columns are jhgnn's fused kernel that recomputes nothing outside, float32.\n"
+        " recomputation. The last two columns are jhgnn's fused kernel that recomputes nothing outside, float32, where"
+        " it was measured on the same machine.\n"
     )
     header = ["case", "framework", "written with", "nothing recomputed, MiB", "ms", "by layer", "by stage"]
     yield from table([*header, "jhgnn, MiB", "ms"], rows)
+
+
+def _on_one_machine(result: Result) -> bool:
+    """Whether the peers were measured on the machine that jhgnn was."""
+    return bool(result["parts"]["peers"]["machine"] == result["parts"]["cpu"]["machine"])
 
 
 def _search(results: Sequence[Result]) -> Iterator[str]:

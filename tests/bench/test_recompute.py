@@ -127,6 +127,14 @@ def test_a_search_takes_the_fewest_operations_of_what_fits():
     assert [each["regret"] for each in found["one"]] == [0, 0, 0]
 
 
+def test_how_a_process_ended_is_told(capfd):
+    assert recompute.run("json.tool", "--help")[1] == ""
+    output, failure = recompute.run("bench.recompute_study.cell", "no_such_recipe")
+    assert output == ""
+    assert failure.startswith("its process ended with status 1 after ")
+    assert failure in capfd.readouterr().err
+
+
 def test_what_a_budget_search_says_of_its_rates_is_what_was_measured():
     measured = ratio_error(recompute.stored(), SECONDS["cpu"])
     assert RATIO_ERRORS["cpu"] == pytest.approx(measured, abs=0.005)
