@@ -6,6 +6,7 @@ What is stored is profiled again only where the package has changed since; cut, 
 `--check` says which stored figures are older than the code that they measure, and ends with 1 if any is.
 """
 
+import argparse
 import functools
 import json
 import sys
@@ -17,7 +18,9 @@ from bench.paper_study.figures import draw_all
 from bench.paper_study.findings import Finding, all_findings
 from bench.paper_study.guidelines import guidelines
 from bench.paper_study.modelled import LOCALITY, SEVERAL
-from bench.paper_study.runs import AGGREGATIONS, NOISE, SOURCES, TRACED_STEPS, Run, planned, take
+from bench.paper_study.profiled import NOISE, SOURCES, TRACED_STEPS, take
+from bench.paper_study.runs import AGGREGATIONS, Run, planned
+from bench.recipes import is_recipe
 from bench.record import RESULTS as STORED
 from bench.record import ROOT, changed_since, store
 from jhgnn.config.command_line import OneLineParser
@@ -43,7 +46,7 @@ def measure(runs: Sequence[Run], stored: Sequence[Row]) -> Iterator[Row]:
     """Profiles the runs whose stored rows are not current; progress goes to stderr."""
     rows = {key(row): row for row in stored}
     for number, run in enumerate(runs, 1):
-        if run.key in rows and is_current(rows[run.key]):
+        if run.key in rows and is_current(rows[run.key], run):
             continue
         start = time.perf_counter()
         row = take(run)
@@ -52,9 +55,9 @@ def measure(runs: Sequence[Run], stored: Sequence[Row]) -> Iterator[Row]:
         yield row
 
 
-def is_current(row: Row) -> bool:
-    """Whether a row was measured with the package as it is now."""
-    return not row["changed"] and not _changed(row["commit"])
+def is_current(row: Row, run: Run) -> bool:
+    """Whether a row was measured with a run's recipe and the package as they are now."""
+    return not row["changed"] and not _changed(row["commit"]) and is_recipe(row["recipe"], run.config)
 
 
 @functools.cache
@@ -70,7 +73,7 @@ def outdated(rows: Sequence[Row]) -> list[str]:
         row = stored.get(run.key)
         if row is None:
             lines.append(f"{' '.join(run.key)}: not measured")
-        elif not is_current(row):
+        elif not is_current(row, run):
             lines.append(f"{' '.join(run.key)}: of {row['commit']}{', changed' if row['changed'] else ''}")
     for path, command in OTHERS.items():
         if not path.exists():
@@ -145,10 +148,11 @@ def document(results: Mapping[str, Any]) -> str:
         f" synthetic graphs of Table 3's sizes, at {', '.join(commits)}; the fastest of {results['traced_steps']}"
         f" traced steps. The load was {min(loads):.1f} to {max(loads):.1f}; {noise}: read times as shares and ratios.",
         "",
-        "Two columns tell of each finding: with segment sums, as the paper's stack aggregates, and with the fused"
-        " kernels, which are the default here. A finding in which aggregation takes no part stands in both.",
+        "Two columns tell of each finding: with a message for each edge and sums of those, as the paper's stack"
+        " aggregates (`segment`; in mini-batches `fanout`), and with the fused kernels, which are the default here. A"
+        " finding in which aggregation takes no part stands in both.",
         "",
-        "| # | finding | paper | with `segment` | with fused kernels | why it differs |",
+        "| # | finding | paper | with a message an edge | with fused kernels | why it differs |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [_line(finding) for finding in all_findings(rows)]
@@ -255,10 +259,18 @@ def parser() -> OneLineParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; bad input is one line on stderr and exit code 2."""
     try:
-        options = parser().parse_args(arguments)
+        return study(parser().parse_args(arguments))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def study(options: argparse.Namespace) -> int:
+    """Does what the options ask for; 1 where `--check` finds an old figure, else 0.
+
+    Raises:
+        InputError: a run cannot be taken with its recipe.
+    """
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
     if options.check:
         old = outdated(results["rows"])

@@ -17,7 +17,6 @@ ACM `peers` takes 1.5 minutes; a GPU takes 2 to 4 minutes a case.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import signal
@@ -25,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +31,7 @@ from typing import Any
 
 from bench.comparison.environment import machine
 from bench.gpu.environment import run_python
+from bench.recipes import is_recipe
 from bench.recompute_study.cases import StudyCase, all_cases
 from bench.recompute_study.fit import fit
 from bench.recompute_study.gpus import STUDIED, compile_for
@@ -42,10 +41,8 @@ from bench.recompute_study.plots import draw_all
 from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
 from bench.record import RESULTS as STORED
 from bench.record import ROOT, STEP_SOURCES, changed_since, commit, store
-from jhgnn.config import Config
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
-from jhgnn.config.options import SamplingConfig
-from jhgnn.config.recipe import override, to_toml
+from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
 
@@ -158,22 +155,6 @@ def read(case: StudyCase) -> dict[str, Any]:
         return fresh
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found if is_recipe(found["recipe"], case.config) else fresh
-
-
-def is_recipe(text: str, config: Config) -> bool:
-    """Whether a stored recipe takes the same steps, wherever this machine has its data; later options are as unset."""
-    try:
-        then = override(Config(), tomllib.loads(text), where="bench.recompute")
-    except InputError:  # of options that there are no more
-        return False
-    return of_steps(then) == of_steps(config)
-
-
-def of_steps(config: Config) -> Config:
-    """A recipe without paths of a machine, and without what a whole batch does not read: how batches are sampled."""
-    data, sgb = dataclasses.replace(config.data, path=""), dataclasses.replace(config.sgb, cache_dir="")
-    sampling = config.sampling if config.sampling.batch_size else SamplingConfig()
-    return dataclasses.replace(config, data=data, sgb=sgb, sampling=sampling)
 
 
 def not_current(case: StudyCase, part: str) -> str:

@@ -1,22 +1,13 @@
-"""The runs that the paper's full-batch experiments need, each profiled by `jhgnn.profiling` and kept as figures."""
+"""The runs that the paper's experiments need, and sums over their figures; `profiled` takes them."""
 
 import dataclasses
-import os
 import statistics
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import jax
-
-from bench.comparison.environment import machine
-from bench.record import STEP_SOURCES, changed_since, commit
 from jhgnn import models
 from jhgnn.config import Config
 from jhgnn.config.recipe import override
-from jhgnn.profiling.capture import capture
-from jhgnn.profiling.stages import analyse
 
 MODELS = ("han", "rgcn", "rgat")
 DATASETS = ("acm", "imdb", "dblp")
@@ -34,18 +25,9 @@ SAMPLED_NUMBERS = {
     "imdb": NUMBERS,
     "mag": (*MAG_METAPATHS, "paper" + ",author,paper" * 2, "paper" + ",field_of_study,paper" * 2),
 }
-TRACED_STEPS = 12
-"""Of which the fastest counts: the machine runs other things as well."""
-
-
 AGGREGATIONS = ("segment", "fused")
-"""How neighbors are aggregated: by gathers and sums of segments, as the paper's stack does, or by this stack's own."""
-SOURCES = (*STEP_SOURCES, "bench/paper_study/runs.py")
-"""Files of the repository that a profile depends on."""
-NOISE = 0.05
-"""Median of traced steps over the fastest, less 1, up to which a profile counts as quiet."""
-ATTEMPTS = 3
-"""Profiles of a run that is not quiet, of which the quietest is kept."""
+"""How neighbors are aggregated: by a message for each edge and sums of those, as the paper's stack does, or by this
+stack's own kernels. Messages of whole graphs are summed by segments, those of sampled neighbors by rows of a table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +83,12 @@ def _sampled(
 ) -> Run:
     """Mini-batches prepared in turn, as in the paper, so that nothing hides the sampling; HAN by random walks."""
     own_scale, batch_size = SAMPLED[dataset]
+    aggregates = "attention" if models.find(model).attends() else "mean"
     metapaths = metapaths or (list(MAG_METAPATHS) if dataset == "mag" else METAPATHS[dataset])
     tables: dict[str, Any] = {
         "data": {"preset": dataset, "scale": scale * own_scale, "reverse_relations": dataset == "mag"},
         "model": {"name": model, **({"metapaths": metapaths} if over_metapaths(model) else {"layers": 2})},
-        "kernels": _kernels(aggregation),
+        "kernels": {aggregates: "fanout"} if aggregation == "segment" else {},
         "sampling": {"batch_size": batch_size, "prefetch_threads": 0, "side": "host"}
         | ({"walks": 20, "fan_out": 20} if over_metapaths(model) else {"fan_out": "25,20"}),
     }
@@ -118,71 +101,10 @@ def _whole(
     tables: dict[str, Any] = {
         "data": {"preset": dataset, "scale": scale},
         "model": {"name": model, **({"metapaths": metapaths or METAPATHS[dataset]} if over_metapaths(model) else {})},
-        "kernels": _kernels(aggregation),
+        "kernels": {"attention": "segment", "mean": "segment"} if aggregation == "segment" else {},
         "training": {"rows": "all"},  # as the paper's stack, which knows no other way
     }
     return Run(group, name, aggregation, override(Config(), tables, where="bench.paper"))
-
-
-def _kernels(aggregation: str) -> dict[str, str]:
-    return {"attention": "segment", "mean": "segment"} if aggregation == "segment" else {}
-
-
-def take(run: Run) -> dict[str, Any]:
-    """Profiles one run, again where others disturbed it, and keeps what the findings read of the quietest profile."""
-    rows: list[dict[str, Any]] = []
-    while len(rows) < ATTEMPTS and not any(row["noise"] <= NOISE for row in rows):
-        rows.append(_profiled(run))
-    return min(rows, key=lambda row: float(row["noise"])) | {"attempts": len(rows)}
-
-
-def _profiled(run: Run) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        facts = capture(run.config, Path(folder), steps=TRACED_STEPS, progress=False).facts
-        profile = analyse(Path(folder), fastest=True)
-    memory, described = profile["memory"], machine()
-    kept = ("stage", "direction", "seconds", "flops", "bytes", "intensity", "flops_per_s", "bound")
-    return {
-        "group": run.group,
-        "name": run.name,
-        "aggregation": run.aggregation,
-        "commit": commit(),
-        "changed": changed_since("HEAD", *SOURCES),
-        "noise": statistics.median(facts["traced_s"]) / min(facts["traced_s"]) - 1,
-        "load": os.getloadavg()[0],
-        "machine": f"{described['processor']}, {described['cores']} cores",
-        "jax": jax.__version__,
-        "edges": sum((profile["run"]["semantic_graphs"] or {}).values()),
-        "implementations": sorted(set(profile["run"]["implementations"].values())),
-        "step_s": profile["step"]["untraced_s"],
-        "traced_s": profile["step"]["wall_s"],
-        "parts_over_measured": profile["step"]["parts_over_measured"],
-        "attributed": profile["attribution"]["attributed"],
-        "crossing": profile["attribution"]["crossing"],
-        "sgb_s": profile["preparation"]["SGB"],
-        "stages": [{key: row[key] for key in kept} for row in profile["stages"] if row["stage"] != "other"],
-        "kernel_types": [
-            {key: row[key] for key in ("stage", "direction", "type", "seconds")} for row in profile["kernel_types"]
-        ],
-        "ceilings": profile["roofline"]["ceilings"],
-        "memory": {
-            name: {
-                key: memory[name][key]
-                for key in ("argument_bytes", "temp_bytes", "total_bytes", "peak_live_bytes", "peak_by_stage")
-            }
-            for name in ("training", "inference")
-        },
-        "timelines": {name: memory[name]["timeline"]["live_bytes"] for name in ("training", "inference")}
-        if run.group == "pairs" and run.name.startswith("han") and run.aggregation == "fused"
-        else None,
-        "residuals": memory["residuals"],
-        "host": profile["host"]["parts"],
-        "idle_s": sum(profile["idle"].values()),
-        "sampling": profile["run"]["sampling"],
-        "kernels": [{key: each[key] for key in (*kept, "kernel", "type", "bytes_per_s")} for each in profile["kernels"]]
-        if run.key == ("pairs", "han dblp", "fused")
-        else None,
-    }
 
 
 def total(row: Mapping[str, Any], key: str = "seconds", stage: str = "", direction: str = "") -> float:
