@@ -9,11 +9,11 @@
     python -m bench.recompute --fit             rates of jhgnn/planning/time_model.py from what is stored
 
 A case has parts, and each is stored when it is done, in bench/results/recompute/NAME.json: `cpu` (memory as compiled
-and as measured, and steps in turns), `peers` (DGL and PyG at the same work, with and without their own recomputation;
-needs `.venv-peers`, which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here;
-makes `.venv-gpu`). Cut, the same command goes on where it was. On two cores of an Intel Xeon `cpu` takes 2 to 25
-minutes a case, and 2 h 35 min for all but HAN on ACM, whose steps with segment sums take most of a minute. Of R-GCN on
-ACM `peers` takes 1.5 minutes; a GPU takes 2 to 4 minutes a case.
+and as measured, and steps in turns), `peaks` (where a policy needs more memory than one that keeps more: the tensors
+that make it so), `peers` (DGL and PyG at the same work, with and without their own recomputation; needs `.venv-peers`,
+which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here; makes `.venv-gpu`).
+Cut, the same command goes on where it was. On two cores of an Intel Xeon `cpu` takes 2 to 25 minutes a case, 2 h 55 min
+together. Of R-GCN on ACM `peers` takes 1.5 minutes; a GPU takes 2 to 4 minutes a case.
 """
 
 import argparse
@@ -32,8 +32,9 @@ from typing import Any
 from bench.comparison.environment import machine
 from bench.gpu.environment import run_python
 from bench.recipes import is_recipe
+from bench.recompute_study.budgets import out_of_order
 from bench.recompute_study.cases import StudyCase, all_cases
-from bench.recompute_study.fit import fit
+from bench.recompute_study.fit import cpu_rows, fit
 from bench.recompute_study.gpus import STUDIED, compile_for
 from bench.recompute_study.page import DOCUMENT, write_document
 from bench.recompute_study.peers import measure_peers
@@ -51,6 +52,7 @@ IMAGES = ROOT / "docs" / "images"
 PACKAGE = (*STEP_SOURCES, "bench/recompute_study/variants.py")
 SOURCES = {
     "cpu": (*PACKAGE, *(f"bench/recompute_study/{name}.py" for name in ("programs", "cell", "rounds"))),
+    "peaks": (*PACKAGE, "bench/recompute_study/peaks.py"),
     "peers": ("bench/peers", "bench/comparison/cases.py", "bench/recompute_study/peers.py"),
 } | dict.fromkeys(STUDIED, (*PACKAGE, "bench/recompute_study/gpu_worker.py", "bench/gpu/programs.py"))
 """Part -> what its figures are made from; the recipe itself is stored beside them and compared."""
@@ -179,7 +181,7 @@ def verify() -> None:
     for case in all_cases():
         result = read(case)
         for part in PARTS:
-            if part == "peers" or part not in result["parts"] or not not_current(case, part):
+            if part in ("peaks", "peers") or part not in result["parts"] or not not_current(case, part):
                 continue
             beside = [name for name in SOURCES[part] if name.startswith("bench/")]
             if changed_since(result["parts"][part]["commit"], *KERNELS, *beside):
@@ -210,7 +212,11 @@ def traced(case: StudyCase, part: str, names: list[str]) -> dict[tuple[Any, ...]
 
 def study(case: StudyCase, options: argparse.Namespace) -> None:
     """Measures the parts of a case that are not current, and stores each when it is done."""
-    measures: dict[str, Callable[[StudyCase, argparse.Namespace], list[Row]]] = {"cpu": on_cpu, "peers": with_peers}
+    measures: dict[str, Callable[[StudyCase, argparse.Namespace], list[Row]]] = {
+        "cpu": on_cpu,
+        "peaks": at_peaks,
+        "peers": with_peers,
+    }
     for part in options.parts:
         if not options.fresh and not not_current(case, part):
             continue
@@ -270,6 +276,27 @@ def on_cpu(case: StudyCase, options: argparse.Namespace) -> list[Row]:
     if not any("program" in row for row in rows):
         raise InputError(f"{case.name}: no variant of the recipe compiled; the lines above say why")
     return rows
+
+
+def at_peaks(case: StudyCase, options: argparse.Namespace) -> list[Row]:
+    """A row for each pair of the case's programs on this CPU that are out of order in memory, with the reason.
+
+    Raises:
+        InputError: the part `cpu` is missing, or the pairs' process failed.
+    """
+    del options
+    if "cpu" not in read(case)["parts"]:
+        raise InputError(f"{case.name}: part 'peaks' compares programs of part 'cpu', which is not measured; give both")
+    pairs = [[key_of(row) for row in pair] for pair in out_of_order(cpu_rows(read(case)))]
+    if not pairs:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = Path(folder) / "recipe.toml"
+        write_text(recipe, to_toml(case.config))
+        answer, failure = run("bench.recompute_study.peaks", str(recipe), json.dumps(pairs))
+    if failure:
+        raise InputError(f"{case.name}: part 'peaks': {failure}; the lines above say why")
+    return [json.loads(line) for line in answer.splitlines()]
 
 
 def with_peers(case: StudyCase, options: argparse.Namespace) -> list[Row]:

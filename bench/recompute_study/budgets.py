@@ -72,19 +72,18 @@ def name_of(row: Row) -> str:
     return row["remat"] + (f", {row['micro_batches']} micro-batches" if row["micro_batches"] > 1 else "")
 
 
-def out_of_order(rows: Sequence[Row], slack: float = 0.02) -> list[str]:
-    """Pairs of policies in the wrong order of temporary memory, which should fall from `none` to `full`; in words.
+def out_of_order(rows: Iterable[Row], slack: float = 0.02) -> list[tuple[Row, Row]]:
+    """Pairs of programs in the wrong order of temporary memory, which should fall from `none` to `full`.
 
-    `slack` allows for what buffers of equal programs lose to alignment and fragmentation.
+    Of a pair the second is of the policy that keeps less, and needs more. `slack` allows for what buffers of equal
+    programs lose to alignment and fragmentation.
     """
-    wrong = []
+    wrong: dict[tuple[str, str], tuple[Row, Row]] = {}
     pairs = (("none", "na"), ("na", "stage"), ("stage", "full"), ("none", "dots"), ("dots", "full"))
     for group in alike([row for row in rows if "temp_bytes" in row], "implementation", "dtype", "micro_batches"):
-        temp = {row["remat"]: row["temp_bytes"] for row in group}
-        where = f"{group[0]['implementation']}, {group[0]['dtype']}"
-        for more, less in pairs:
-            if more in temp and less in temp and temp[less] > temp[more] * (1.0 + slack):
-                wrong.append(
-                    f"{where}: `{less}` {temp[less] / 2**20:,.1f} MiB over `{more}` {temp[more] / 2**20:,.1f} MiB"
-                )
-    return wrong
+        by_policy = {row["remat"]: row for row in group}
+        for one, other in pairs:
+            more, less = by_policy.get(one), by_policy.get(other)
+            if more and less and less["temp_bytes"] > more["temp_bytes"] * (1.0 + slack):
+                wrong.setdefault((more["program"], less["program"]), (more, less))
+    return list(wrong.values())

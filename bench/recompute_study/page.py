@@ -20,7 +20,7 @@ from bench.recompute_study.fit import Result, cpu_rows, searched
 from bench.recompute_study.gpus import FORMULA, STUDIED
 from bench.recompute_study.plots import FUSED, NODES, PARETO
 from bench.recompute_study.rounds import NOISE, noise
-from bench.recompute_study.variants import MICRO_BATCHES
+from bench.recompute_study.variants import MICRO_BATCHES, Variant
 from jhgnn.runtime.files import write_text
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "recompute.md"
@@ -57,7 +57,7 @@ def document(results: Sequence[Result]) -> str:
 
 
 def _measured(results: Sequence[Result]) -> Iterator[str]:
-    parts = {part: [each for each in results if part in each["parts"]] for part in ("cpu", "peers", *STUDIED)}
+    parts = {part: [each for each in results if part in each["parts"]] for part in ("cpu", "peaks", "peers", *STUDIED)}
     machines = sorted({each["parts"]["cpu"]["machine"] for each in parts["cpu"]})
     of_peers = sorted({each["parts"]["peers"]["machine"] for each in parts["peers"]} - set(machines))
     yield (
@@ -387,13 +387,31 @@ def _section(result: Result) -> Iterator[str]:
     for row in every:
         if "refused" in row:
             yield f"\n{row['implementation']}: {row['refused']}"
-    wrong = out_of_order(every)
-    if wrong:
-        yield "\nOut of order in memory: " + "; ".join(wrong) + "."
+    yield from _order(result)
     peers = result["parts"].get("peers", {}).get("rows", ())
     for row in peers:
         if "refused" in row:
             yield f"\n{NAMES[row['implementation']]}: {row['refused']}"
+
+
+def _order(result: Result) -> Iterator[str]:
+    reasons = {
+        (*(row[field] for field in Variant._fields), row["keeps_more"]): row["tensors"]
+        for row in result["parts"].get("peaks", {}).get("rows", ())
+    }
+    rows = []
+    for more, less in out_of_order(cpu_rows(result)):
+        tensors = reasons.get((*(less[field] for field in Variant._fields), more["remat"]))
+        told = "not looked at" if tensors is None else "; ".join(f"{_mib(num)} `{name}`" for name, num in tensors)
+        rows.append(
+            [
+                *(less["implementation"], less["dtype"], name_of(less), _mib(less["temp_bytes"])),
+                *(f"{more['remat']}", _mib(more["temp_bytes"]), told),
+            ]
+        )
+    if rows:
+        yield "\nOut of order in memory, and the tensors of which the peak has more, in MiB:\n"
+        yield from table(["implementation", "dtype", "policy", "MiB", "over that of", "MiB", "tensors"], rows)
 
 
 def _noise(row: Row) -> str:

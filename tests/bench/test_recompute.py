@@ -93,7 +93,16 @@ def test_a_choice_is_held_against_all_that_fits():
 def test_the_frontier_has_what_nothing_beats():
     rows = [row("none", 100, 1.0), row("dots", 90, 1.5), row("stage", 60, 1.2), row("full", 70, 2.0)]
     assert [each["remat"] for each in frontier(rows)] == ["none", "stage"]
-    assert out_of_order(rows) == ["native, float32: `full` 0.0 MiB over `stage` 0.0 MiB"]
+
+
+def test_programs_out_of_order_in_memory_are_found_once():
+    rows = [row("none", 100, 1.0), row("na", 100, 1.0), row("dots", 60, 1.5), row("stage", 60, 1.2)]
+    rows += [row("full", 70, 2.0), row("none", 40, 1.0, dtype="bfloat16"), row("full", 90, 1.0, dtype="bfloat16")]
+    for each in rows:
+        each["program"] = f"{each['dtype']} {each['temp_bytes']}"  # so `dots` is `stage`, and `na` is `none`
+    found = [(more["remat"], less["remat"], less["dtype"]) for more, less in out_of_order(rows)]
+    assert found == [("stage", "full", "float32")]
+    assert out_of_order(rows[:-3]) == []
 
 
 def planted(case: str, works: list[dict]) -> dict:

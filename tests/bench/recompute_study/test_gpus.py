@@ -1,0 +1,59 @@
+"""Compiling the study's programs for GPUs: shares in processes of their own, and how a failure is told."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bench.recompute_study import gpus
+from jhgnn.config import Config
+from jhgnn.errors import InputError
+
+REFUSED = {"implementation": "dense", "refused": "the graph is too large"}
+
+
+@pytest.fixture
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there was one that compiles for GPUs."""
+    monkeypatch.setattr(gpus, "create_gpu", lambda: "")
+    monkeypatch.setattr(gpus, "missing", lambda: "")
+
+
+@pytest.mark.usefixtures("_environment")
+def test_rows_come_in_the_order_of_the_shares_however_those_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = threading.Event()
+
+    def compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list[gpus.Row]:
+        assert gpu == "a100"
+        if (implementation, dtype) == ("native", "float32"):
+            assert later.wait(60)  # for a share that starts after it, so they do not wait for each other
+        later.set()
+        if implementation == "dense":
+            return [REFUSED]
+        return [{"implementation": implementation, "dtype": dtype, "remat": remat} for remat in ("none", "full")]
+
+    monkeypatch.setattr(gpus.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(gpus, "_compiled", compiled)
+    rows = gpus.compile_for("a100", Config())
+    assert [(row["implementation"], row.get("dtype"), row.get("remat")) for row in rows] == [
+        *(("native", dtype, remat) for dtype in ("float32", "bfloat16") for remat in ("none", "full")),
+        ("dense", None, None),
+        *(("segment", dtype, remat) for dtype in ("float32", "bfloat16") for remat in ("none", "full")),
+    ]
+    assert rows.count(REFUSED) == 1
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_compiler_that_fails_is_told_with_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "gpu_python", lambda: Path(sys.executable))
+    monkeypatch.setattr(gpus, "to_toml", lambda _: "[nonsense]\nkey = 1\n")
+    monkeypatch.setattr(gpus, "implementations", lambda _: ("native",))
+    with pytest.raises(InputError, match=r"compiling for h100 ended with status 1: .*nonsense"):
+        gpus.compile_for("h100", Config())
+
+
+def test_without_an_environment_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "create_gpu", lambda: "pip install: no network")
+    with pytest.raises(InputError, match="nothing can be compiled for h200 here: pip install: no network"):
+        gpus.compile_for("h200", Config())
