@@ -98,7 +98,8 @@ _CLAIMS = {
     "1": (
         "forward takes longer than backward",
         "48.33 % against 42.37 %",
-        "a dense product of the forward pass is two in the backward pass, where its input needs a gradient too",
+        "a dense product of the forward pass is two in the backward pass where its input needs a gradient too, and with"
+        " a message an edge both messages and scores are summed again there",
     ),
     "2": (
         "NA dominates forward and backward",
@@ -119,7 +120,7 @@ _CLAIMS = {
     "5": (
         "stages are bound by different resources",
         "FP 111.75, NA 2.19, SF 51.10 FLOP/byte",
-        "features of one or few columns, and sparse ones, make FP a product that memory bounds",
+        "sparse features make FP a product that memory bounds, and SF's intensity lies at this processor's ridge",
     ),
     "6": (
         "bounds are alike in both passes",
@@ -202,7 +203,8 @@ _CLAIMS = {
     "6.1.3": (
         "the second level of aggregation (SF) costs time",
         "about 15 % an epoch",
-        "SF of R-GCN and R-GAT is a sum that XLA fuses into its neighbours",
+        "SF of R-GCN and R-GAT is a sum that XLA fuses into its neighbours, and beside sums of messages, which fill most"
+        " of a step, it is little",
     ),
     "6.2.1": (
         "aggregation weighs more than in homogeneous GNNs",

@@ -72,7 +72,8 @@ def bounds_forward(pairs: Sequence[Row]) -> Judged:
     ours = "HAN on DBLP: " + ", ".join(
         f"{stage} {each['intensity']:.2f} FLOP/byte ({each['bound']})" for stage, each in found.items()
     )
-    ours += "; FP multiplies sparse features, so it is no dense product"
+    ridge = dblp["ceilings"]["matmul_flops_per_s"] / dblp["ceilings"]["copy_bytes_per_s"]
+    ours += f"; the measured ridge is at {ridge:.1f}; FP multiplies sparse features, so it is no dense product"
     return Judged(ours, HOLDS if len({each["bound"] for each in found.values()}) > 1 else FAILS)
 
 

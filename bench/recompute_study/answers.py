@@ -16,6 +16,8 @@ FACTORS = (1.1, 1.3, 2.0)
 STORING = ("segment", "fanout")
 """Implementations that make arrays of the edges' size, as other frameworks do."""
 
+PAGE_BYTES = 4096
+
 Key = tuple[str, int, str]
 
 
@@ -137,6 +139,11 @@ def way(row: Row) -> str:
 def growth_bytes(row: Mapping[str, Any]) -> int:
     """What a process's steps take beyond what it held before them: comparable between frameworks."""
     return int(row["steps_peak_bytes"] - row["before_bytes"])
+
+
+def growth_ratio(row: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """One row's growth over another's; what grows by less than a page counts as one."""
+    return max(PAGE_BYTES, growth_bytes(row)) / max(PAGE_BYTES, growth_bytes(other))
 
 
 def peers_of(result: Result) -> list[Row]:

@@ -256,7 +256,9 @@ def _is_fused_none(row: Row) -> bool:
 
 
 def _peers(results: Sequence[Result]) -> Iterator[str]:
-    rows = []
+    rows: list[list[str]] = []
+    costs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    gains: list[tuple[float, float]] = []
     for case, peer, variant, none, units in answers.peer_costs(results):
         own = next((each for each in results if each["case"] == case), None)
         native = answers.plain(measured(cpu_rows(own)) if own else []).get(("native", 1, "none"))
@@ -266,12 +268,16 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
             if row is None:
                 cells.append("-")
                 continue
-            memory = answers.growth_bytes(row) / max(1, answers.growth_bytes(none))
-            cells.append(f"{memory:.2f}, {median_s(row) / median_s(none):.2f}")
+            memory, times = answers.growth_ratio(row, none), median_s(row) / median_s(none)
+            costs.setdefault((peer, unit), []).append((memory, times))
+            cells.append(f"{memory:.2f}, {times:.2f}")
         ours = ["-", "-"]
         if native and own and "steps_peak_bytes" in native and _on_one_machine(own):
+            leanest = min((none, *units.values()), key=answers.growth_bytes)
+            gains.append((answers.growth_ratio(native, leanest), median_s(native) / median_s(leanest)))
             ours = [_mib(answers.growth_bytes(native)), _ms(native)]
-        here = [_mib(answers.growth_bytes(none)), _ms(none)]
+        noisiest = max((none, *units.values()), key=lambda row: noise(row["steps_s"]))
+        here = [_mib(answers.growth_bytes(none)), _ms(none), _noise(noisiest)]
         rows.append([case, NAMES[peer], variant.replace("|", "/"), *here, *cells, *ours])
     if not rows:
         yield NOTHING
@@ -279,10 +285,24 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
     yield (
         "`torch.utils.checkpoint` around each layer, or around each stage (a layer's aggregation, and what follows it)."
         " Memory is the growth of the process over its steps, and each cell has memory and time over those without"
-        " recomputation. The last two columns are jhgnn's fused kernel that recomputes nothing outside, float32, where"
-        " it was measured on the same machine.\n"
+        " recomputation. *noise* is the largest of a line's times, in bold where it stayed at or over"
+        f" {NOISE:.0%}. The last two columns are jhgnn's fused kernel that recomputes nothing outside, float32, where"
+        " it was measured on the same machine."
     )
-    header = ["case", "framework", "written with", "nothing recomputed, MiB", "ms", "by layer", "by stage"]
+    for (peer, unit), pairs in costs.items():
+        memory, times = (answers.geometric_mean(ratios) for ratios in zip(*pairs, strict=True))
+        yield (
+            f"\n{NAMES[peer]} that recomputes by {unit} takes {times:.2f} times its step's time for {memory:.2f} of its"
+            f" memory (geometric means of {len(pairs)})."
+        )
+    if gains:
+        memory, times = (answers.geometric_mean(ratios) for ratios in zip(*gains, strict=True))
+        yield (
+            f"\njhgnn's fused kernel takes {memory:.2f} of the memory and {times:.2f} of the time of each line's leanest"
+            f" way (geometric means of {len(gains)})."
+        )
+    header = ["case", "framework", "written with", "nothing recomputed, MiB", "ms", "noise", "by layer", "by stage"]
+    yield ""
     yield from table([*header, "jhgnn, MiB", "ms"], rows)
 
 

@@ -169,6 +169,13 @@ def test_more_nodes_fit_when_a_step_may_take_longer():
     }
 
 
+def test_what_does_not_grow_counts_as_a_page():
+    flat, grown = ({"before_bytes": 10**6, "steps_peak_bytes": 10**6 + num} for num in (0, 8192))
+    assert answers.growth_ratio(grown, flat) == 2.0
+    assert answers.growth_ratio(flat, grown) == 0.5
+    assert answers.growth_ratio(flat, flat) == 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
