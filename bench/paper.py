@@ -9,9 +9,12 @@ What is stored is profiled again only where the package has changed since; cut, 
 import argparse
 import functools
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from bench.paper_study.figures import draw_all
@@ -49,10 +52,27 @@ def measure(runs: Sequence[Run], stored: Sequence[Row]) -> Iterator[Row]:
         if run.key in rows and is_current(rows[run.key], run):
             continue
         start = time.perf_counter()
-        row = take(run)
+        row = take_apart(run)
         told = f"{time.perf_counter() - start:.0f} s, noise {row['noise']:.0%}"
         print(f"{number}/{len(runs)} {' '.join(run.key)}: {told}", file=sys.stderr, flush=True)
         yield row
+
+
+def take_apart(run: Run) -> dict[str, Any]:
+    """A run's profile, from a process of its own.
+
+    Some hundred compiled programs in one process need more memory maps than Linux grants it (`vm.max_map_count`), and
+    then LLVM ends it.
+
+    Raises:
+        InputError: the process was killed.
+    """
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(take, run).result()
+        except BrokenProcessPool:
+            told = f"the process of run {' '.join(run.key)!r} was killed, as the system does when memory runs out"
+            raise InputError(f"bench.paper: {told}; what was profiled before is stored") from None
 
 
 def is_current(row: Row, run: Run) -> bool:

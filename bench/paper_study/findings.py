@@ -203,8 +203,8 @@ _CLAIMS = {
     "6.1.3": (
         "the second level of aggregation (SF) costs time",
         "about 15 % an epoch",
-        "SF of R-GCN and R-GAT is a sum that XLA fuses into its neighbours, and beside sums of messages, which fill most"
-        " of a step, it is little",
+        "SF of R-GCN and R-GAT is a sum that XLA fuses into its neighbours, and beside sums of messages, which fill"
+        " most of a step, it is little",
     ),
     "6.2.1": (
         "aggregation weighs more than in homogeneous GNNs",

@@ -298,8 +298,8 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
     if gains:
         memory, times = (answers.geometric_mean(ratios) for ratios in zip(*gains, strict=True))
         yield (
-            f"\njhgnn's fused kernel takes {memory:.2f} of the memory and {times:.2f} of the time of each line's leanest"
-            f" way (geometric means of {len(gains)})."
+            f"\njhgnn's fused kernel takes {memory:.2f} of the memory and {times:.2f} of the time of each line's"
+            f" leanest way (geometric means of {len(gains)})."
         )
     header = ["case", "framework", "written with", "nothing recomputed, MiB", "ms", "noise", "by layer", "by stage"]
     yield ""
@@ -416,21 +416,19 @@ def _section(result: Result) -> Iterator[str]:
 
 def _order(result: Result) -> Iterator[str]:
     reasons = {
-        (*(row[field] for field in Variant._fields), row["keeps_more"]): row["tensors"]
+        (*(row[field] for field in Variant._fields), row["less"]): row["tensors"]
         for row in result["parts"].get("peaks", {}).get("rows", ())
     }
-    rows = []
+    over: dict[tuple[str, ...], list[str]] = {}
     for more, less in out_of_order(cpu_rows(result)):
         tensors = reasons.get((*(less[field] for field in Variant._fields), more["remat"]))
-        told = "not looked at" if tensors is None else "; ".join(f"{_mib(num)} `{name}`" for name, num in tensors)
-        rows.append(
-            [
-                *(less["implementation"], less["dtype"], name_of(less), _mib(less["temp_bytes"])),
-                *(f"{more['remat']}", _mib(more["temp_bytes"]), told),
-            ]
-        )
-    if rows:
+        shown = [f"{_mib(num)} `{name}`" for name, num in tensors or () if num >= MIB / 20]
+        told = "not looked at" if tensors is None else "; ".join(shown)
+        cells = (less["implementation"], less["dtype"], name_of(less), _mib(less["temp_bytes"]))
+        over.setdefault((*cells, _mib(more["temp_bytes"]), told), []).append(f"`{more['remat']}`")
+    if over:
         yield "\nOut of order in memory, and the tensors of which the peak has more, in MiB:\n"
+        rows = [[*cells[:4], ", ".join(policies), *cells[4:]] for cells, policies in over.items()]
         yield from table(["implementation", "dtype", "policy", "MiB", "over that of", "MiB", "tensors"], rows)
 
 

@@ -1,6 +1,8 @@
 """docs/findings.md is what the measured results say, finding by finding."""
 
+import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from bench.paper_study.runs import AGGREGATIONS, planned
 from bench.paper_study.sampled import step_shares
 from bench.paper_study.verdicts import ABSENT, FAILS, HOLDS, OPEN, PARTLY, of_parts, of_share
 from jhgnn.config.recipe import override, to_toml
+from jhgnn.errors import InputError
 from jhgnn.training.prepare import execution_of
 from jhgnn.training.problem import read_problem
 
@@ -106,7 +109,7 @@ def test_a_current_row_is_not_measured_again(results, monkeypatch, capsys):
     ]
     current = [row | {"commit": "HEAD", "changed": False, "noise": 0.0} for row in rows]
     monkeypatch.setattr(paper, "_changed", lambda name: name != "HEAD")
-    monkeypatch.setattr(paper, "take", lambda run: {"taken": run.key, "noise": 0.0})
+    monkeypatch.setattr(paper, "take_apart", lambda run: {"taken": run.key, "noise": 0.0})
     assert list(measure(runs, current)) == []
     again = list(measure(runs, [current[0] | {"changed": True}, current[1] | {"commit": "older"}]))
     assert [row["taken"] for row in again] == [run.key for run in runs]
@@ -114,6 +117,21 @@ def test_a_current_row_is_not_measured_again(results, monkeypatch, capsys):
     assert [row["taken"] for row in measure(runs, other)] == [run.key for run in runs]
     assert list(measure(runs, current[:1])) == [{"taken": runs[1].key, "noise": 0.0}]
     assert capsys.readouterr().err.count("noise 0%") == 5
+
+
+def test_a_run_whose_process_is_killed_is_named():
+    (run,) = (run for run in planned(quick=True) if run.key == ("pairs", "rgcn acm", "fused"))
+    assert paper.take_apart(run)["recipe"] == to_toml(run.config)
+    killed = dataclasses.replace(run, config=Killer())
+    with pytest.raises(InputError, match="the process of run 'pairs rgcn acm fused' was killed"):
+        paper.take_apart(killed)
+
+
+class Killer:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self):
+        return os._exit, (9,)
 
 
 @pytest.mark.parametrize("arguments", [["--groups", "tripels"], ["--aggregation", "dgl"], ["--chek"]])
