@@ -1,7 +1,7 @@
 """The characterization paper's experiments, as far as this machine allows, as a page: `python -m bench.paper`.
 
-Profiles 86 runs, in about an hour on two cores of an Intel Xeon. With a message an edge HAN on DBLP needs 12 GiB of
-temporaries alone (docs/recompute.md); `--aggregation fused` leaves those runs out, and takes 20 minutes.
+Profiles 86 runs, in about an hour on two cores of an Intel Xeon. With a message an edge HAN on DBLP needs 16 GiB of
+temporaries alone; `--aggregation fused` leaves those runs out, and takes 20 minutes.
 What is stored is profiled again only where the package has changed since; cut, the same command goes on where it was.
 `--check` says which stored figures are older than the code that they measure, and ends with 1 if any is.
 """

@@ -12,8 +12,8 @@ A case has parts, and each is stored when it is done, in bench/results/recompute
 and as measured, and steps in turns), `peaks` (where a policy needs more memory than one that keeps more: the tensors
 that make it so), `peers` (DGL and PyG at the same work, with and without their own recomputation; needs `.venv-peers`,
 which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here; makes `.venv-gpu`).
-Cut, the same command goes on where it was. On two cores of an Intel Xeon `cpu` takes 2 to 25 minutes a case, 2 h 55 min
-together. Of R-GCN on ACM `peers` takes 1.5 minutes; a GPU takes 2 to 4 minutes a case.
+Cut, the same command goes on where it was. On two cores of an Intel Xeon, of all cases together, `cpu` takes 2 h 52 min
+(2 to 25 minutes a case), `peaks` 7 minutes and `peers` 50 (1 to 12 a case); a GPU takes 2 to 4 minutes a case.
 """
 
 import argparse

@@ -4,7 +4,8 @@
 backward, and the hit rates that follow for the caches of this processor and the second level of A100 and H100; the same
 in other orders of vertices and of semantic graphs; large relations by sampling. About four minutes, 4 GB.
 `python -m bench.locality measure`: times of the CPU kernels on one processor beside the modelled figures: slowdowns of
-Table 3's graphs in rank, and what other orders gain. About fifteen minutes.
+Table 3's graphs in rank, and what other orders gain. Each group is stored when it is done: `slowdowns` takes ten
+minutes, `vertex orders` a quarter of an hour and longer.
 `python -m bench.locality page`: the page, from the stored results.
 """
 
@@ -14,7 +15,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,22 +70,23 @@ def _run(options: argparse.Namespace) -> int:
         "commit": commit(),
         "data": "real" if data_root else "synthetic",
         "load_average_at_start": round(os.getloadavg()[0], 2),
+        "machine": _machine(),
     }
-    rows = []
-    for row in _model(data_root, options) if options.command == "model" else _measure(data_root, options):
-        rows.append(row)
-        print(_line(row), flush=True)
-    if options.command == "measure":
-        stamp = {"commit": record["commit"], "load": round(os.getloadavg()[0], 2)}
-        rows = [row | stamp for row in rows]
-        if set(options.groups) != set(GROUPS) and options.output.exists():
-            from bench.locality.measure import replaced
 
-            rows = replaced(_read(options.output)["rows"], rows)
-    record |= {"machine": _machine(), "seconds": round(time.perf_counter() - start), "rows": rows}
-    store(options.output, record)
+    def keep(rows: list[dict[str, Any]]) -> None:
+        store(options.output, record | {"seconds": round(time.perf_counter() - start), "rows": rows})
+
+    if options.command == "model":
+        keep([_told(row) for row in _model(data_root, options)])
+    else:
+        _measure(data_root, options, record["commit"], keep)
     print(f"written to {options.output}")
     return 0
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    print(_line(row), flush=True)
+    return row
 
 
 def _model(data_root: Path | None, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -93,16 +95,23 @@ def _model(data_root: Path | None, options: argparse.Namespace) -> Iterator[dict
     yield from model(data_root, options.large_scale)
 
 
-def _measure(data_root: Path | None, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _measure(
+    data_root: Path | None, options: argparse.Namespace, made: str, keep: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Measures the groups that the options name, and keeps each when it is done beside the others' stored rows."""
     from bench.locality import measure
 
     measure.pin()
-    if "slowdowns" in options.groups:
-        yield from measure.slowdown_rows(data_root, options.budget_s)
-    if "vertex orders" in options.groups:
-        yield from measure.vertex_order_rows(data_root, options.budget_s, options.large_scale)
-    if "graph orders" in options.groups:
-        yield from measure.graph_order_rows(data_root, options.budget_s)
+    groups = {
+        "slowdowns": lambda: measure.slowdown_rows(data_root, options.budget_s),
+        "vertex orders": lambda: measure.vertex_order_rows(data_root, options.budget_s, options.large_scale),
+        "graph orders": lambda: measure.graph_order_rows(data_root, options.budget_s),
+    }
+    for group in (each for each in GROUPS if each in options.groups):
+        rows = [_told(row) for row in groups[group]()]
+        stamp = {"commit": made, "load": round(os.getloadavg()[0], 2)}
+        stored = _read(options.output)["rows"] if options.output.exists() else []
+        keep(measure.replaced(stored, [row | stamp for row in rows]))
 
 
 def _data_root(which: str) -> Path | None:
