@@ -1,7 +1,7 @@
 """The characterization paper's experiments, as far as this machine allows, as a page: `python -m bench.paper`.
 
 Profiles 86 runs, in about an hour on two cores of an Intel Xeon. With a message an edge HAN on DBLP needs 16 GiB of
-temporaries alone; `--aggregation fused` leaves those runs out, and takes 20 minutes.
+temporaries alone; `--aggregation fused` leaves those runs out, and takes ten minutes.
 What is stored is profiled again only where the package has changed since; cut, the same command goes on where it was.
 `--check` says which stored figures are older than the code that they measure, and ends with 1 if any is.
 """
@@ -52,26 +52,26 @@ def measure(runs: Sequence[Run], stored: Sequence[Row]) -> Iterator[Row]:
         if run.key in rows and is_current(rows[run.key], run):
             continue
         start = time.perf_counter()
-        row = take_apart(run)
+        row = take_in_own_process(run)
         told = f"{time.perf_counter() - start:.0f} s, noise {row['noise']:.0%}"
         print(f"{number}/{len(runs)} {' '.join(run.key)}: {told}", file=sys.stderr, flush=True)
         yield row
 
 
-def take_apart(run: Run) -> dict[str, Any]:
+def take_in_own_process(run: Run) -> dict[str, Any]:
     """A run's profile, from a process of its own.
 
     Some hundred compiled programs in one process need more memory maps than Linux grants it (`vm.max_map_count`), and
     then LLVM ends it.
 
     Raises:
-        InputError: the process was killed.
+        InputError: the process ended before it had the profile.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
             return pool.submit(take, run).result()
         except BrokenProcessPool:
-            told = f"the process of run {' '.join(run.key)!r} was killed, as the system does when memory runs out"
+            told = f"the process of run {' '.join(run.key)!r} ended before its profile, as it does when memory runs out"
             raise InputError(f"bench.paper: {told}; what was profiled before is stored") from None
 
 

@@ -285,9 +285,10 @@ def at_peaks(case: StudyCase, options: argparse.Namespace) -> list[Row]:
         InputError: the part `cpu` is missing, or the pairs' process failed.
     """
     del options
-    if "cpu" not in read(case)["parts"]:
+    result = read(case)
+    if "cpu" not in result["parts"]:
         raise InputError(f"{case.name}: part 'peaks' compares programs of part 'cpu', which is not measured; give both")
-    pairs = [[key_of(row) for row in pair] for pair in out_of_order(cpu_rows(read(case)))]
+    pairs = [[key_of(row) for row in pair] for pair in out_of_order(cpu_rows(result))]
     if not pairs:
         return []
     with tempfile.TemporaryDirectory() as folder:

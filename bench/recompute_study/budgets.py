@@ -75,7 +75,8 @@ def name_of(row: Row) -> str:
 def out_of_order(rows: Iterable[Row], slack: float = 0.02) -> list[tuple[Row, Row]]:
     """Pairs of programs in the wrong order of temporary memory, which should fall from `none` to `full`.
 
-    Of a pair the second is of the policy that keeps less, and needs more. `slack` allows for what buffers of equal
+    Of a pair the first is of the policy that keeps more, the second of one that keeps less and needs more. A pair of
+    programs stands once, under the first policies that compile to them. `slack` allows for what buffers of equal
     programs lose to alignment and fragmentation.
     """
     wrong: dict[tuple[str, str], tuple[Row, Row]] = {}
@@ -83,7 +84,7 @@ def out_of_order(rows: Iterable[Row], slack: float = 0.02) -> list[tuple[Row, Ro
     for group in alike([row for row in rows if "temp_bytes" in row], "implementation", "dtype", "micro_batches"):
         by_policy = {row["remat"]: row for row in group}
         for one, other in pairs:
-            more, less = by_policy.get(one), by_policy.get(other)
-            if more and less and less["temp_bytes"] > more["temp_bytes"] * (1.0 + slack):
-                wrong.setdefault((more["program"], less["program"]), (more, less))
+            keeps_more, keeps_less = by_policy.get(one), by_policy.get(other)
+            if keeps_more and keeps_less and keeps_less["temp_bytes"] > keeps_more["temp_bytes"] * (1.0 + slack):
+                wrong.setdefault((keeps_more["program"], keeps_less["program"]), (keeps_more, keeps_less))
     return list(wrong.values())

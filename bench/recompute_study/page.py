@@ -416,16 +416,17 @@ def _section(result: Result) -> Iterator[str]:
 
 def _order(result: Result) -> Iterator[str]:
     reasons = {
-        (*(row[field] for field in Variant._fields), row["less"]): row["tensors"]
+        (*(row[field] for field in Variant._fields), row["keeps_more"]): row["tensors"]
         for row in result["parts"].get("peaks", {}).get("rows", ())
     }
     over: dict[tuple[str, ...], list[str]] = {}
-    for more, less in out_of_order(cpu_rows(result)):
-        tensors = reasons.get((*(less[field] for field in Variant._fields), more["remat"]))
+    for keeps_more, keeps_less in out_of_order(cpu_rows(result)):
+        tensors = reasons.get((*(keeps_less[field] for field in Variant._fields), keeps_more["remat"]))
         shown = [f"{_mib(num)} `{name}`" for name, num in tensors or () if num >= MIB / 20]
         told = "not looked at" if tensors is None else "; ".join(shown)
-        cells = (less["implementation"], less["dtype"], name_of(less), _mib(less["temp_bytes"]))
-        over.setdefault((*cells, _mib(more["temp_bytes"]), told), []).append(f"`{more['remat']}`")
+        variant = (keeps_less["implementation"], keeps_less["dtype"], f"`{name_of(keeps_less)}`")
+        memory = (_mib(keeps_less["temp_bytes"]), _mib(keeps_more["temp_bytes"]))
+        over.setdefault((*variant, *memory, told), []).append(f"`{keeps_more['remat']}`")
     if over:
         yield "\nOut of order in memory, and the tensors of which the peak has more, in MiB:\n"
         rows = [[*cells[:4], ", ".join(policies), *cells[4:]] for cells, policies in over.items()]

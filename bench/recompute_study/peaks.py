@@ -1,8 +1,9 @@
 """Which tensors a step holds at its peak, and which of them make it need more memory than under another policy.
 
 `python -m bench.recompute_study.peaks RECIPE PAIRS`, where the pairs are JSON: two variants each, of which the second
-keeps less and yet needs more. Compiles both for this CPU and runs neither; one line of JSON for each pair on the
-standard output.
+keeps less and yet needs more. Compiles both for this CPU and runs neither. One line of JSON for each pair on the
+standard output: the second variant, the policy of the first as `keeps_more`, and `tensors` with the bytes by which each
+grew.
 """
 
 import json
@@ -36,12 +37,12 @@ def main() -> None:
     problem = read_problem(load_recipe(recipe), progress=False)
     known: dict[Variant, dict[str, int]] = {}
     for pair in json.loads(pairs):
-        less, more = (Variant(*each) for each in pair)
-        for variant in (less, more):
+        keeps_more, keeps_less = (Variant(*each) for each in pair)
+        for variant in (keeps_more, keeps_less):
             if variant not in known:
                 known[variant] = at_peak(compiled(problem, variant))
-        found = {"less": less.remat, "tensors": grown(known[less], known[more])}
-        print(json.dumps(more._asdict() | found), flush=True)
+        found = {"keeps_more": keeps_more.remat, "tensors": grown(known[keeps_more], known[keeps_less])}
+        print(json.dumps(keeps_less._asdict() | found), flush=True)
 
 
 def compiled(problem: Problem, variant: Variant) -> jax.stages.Compiled:
@@ -51,9 +52,10 @@ def compiled(problem: Problem, variant: Variant) -> jax.stages.Compiled:
 
 
 def at_peak(program: jax.stages.Compiled) -> dict[str, int]:
-    """Bytes that a program allocates by tensor, as they lie at its peak; tensors of one name are added up.
+    """Bytes live at a program's peak by tensor, and the gaps between them; tensors of one name are added up.
 
     A name has the stage, the relation or node type where the operation's scope has one, the operation and the shape.
+    Results that are no temporaries count as well, arguments do not.
 
     Raises:
         ValueError: this XLA gives no buffer assignment.

@@ -109,7 +109,7 @@ def test_a_current_row_is_not_measured_again(results, monkeypatch, capsys):
     ]
     current = [row | {"commit": "HEAD", "changed": False, "noise": 0.0} for row in rows]
     monkeypatch.setattr(paper, "_changed", lambda name: name != "HEAD")
-    monkeypatch.setattr(paper, "take_apart", lambda run: {"taken": run.key, "noise": 0.0})
+    monkeypatch.setattr(paper, "take_in_own_process", lambda run: {"taken": run.key, "noise": 0.0})
     assert list(measure(runs, current)) == []
     again = list(measure(runs, [current[0] | {"changed": True}, current[1] | {"commit": "older"}]))
     assert [row["taken"] for row in again] == [run.key for run in runs]
@@ -119,15 +119,15 @@ def test_a_current_row_is_not_measured_again(results, monkeypatch, capsys):
     assert capsys.readouterr().err.count("noise 0%") == 5
 
 
-def test_a_run_whose_process_is_killed_is_named():
+def test_a_run_whose_process_ends_early_is_named():
     (run,) = (run for run in planned(quick=True) if run.key == ("pairs", "rgcn acm", "fused"))
-    assert paper.take_apart(run)["recipe"] == to_toml(run.config)
-    killed = dataclasses.replace(run, config=Killer())
-    with pytest.raises(InputError, match="the process of run 'pairs rgcn acm fused' was killed"):
-        paper.take_apart(killed)
+    assert paper.take_in_own_process(run)["recipe"] == to_toml(run.config)
+    ending = dataclasses.replace(run, config=EndsItsProcess())
+    with pytest.raises(InputError, match="the process of run 'pairs rgcn acm fused' ended before its profile"):
+        paper.take_in_own_process(ending)
 
 
-class Killer:
+class EndsItsProcess:
     """Ends the process that unpickles it."""
 
     def __reduce__(self):

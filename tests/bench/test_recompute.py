@@ -34,6 +34,7 @@ def row(remat: str, needed: int, seconds: float, **changes) -> dict:
 def test_the_page_is_written_from_the_stored_results():
     text = (ROOT / "docs" / "recompute.md").read_text(encoding="utf-8")
     assert text == document(recompute.stored())
+    assert "not looked at" not in text  # so each pair that is out of order in memory has its tensors
     shown = [name for name in PLOTS if f"images/{name}" in text]
     assert len(shown) == len(PLOTS)
     assert all((ROOT / "docs" / "images" / name).stat().st_size > 0 for name in shown)
@@ -210,7 +211,9 @@ def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, 
     monkeypatch.setattr(recompute, "DOCUMENT", tmp_path / "recompute.md")
     monkeypatch.setattr(recompute, "changed_since", lambda *_: False)
     recipe = ["--config", "rgat_acm", "--data.scale", "0.05", "--model.hidden", "8", "--name", "small"]
-    command = [*recipe, "--parts", "cpu", "--rounds-s", "0", "--implementations", "native", "segment"]
+    assert recompute.main([*recipe, "--parts", "peaks"]) == 2
+    assert "which is not measured; give both" in capsys.readouterr().err
+    command = [*recipe, "--parts", "cpu", "peaks", "--rounds-s", "0", "--implementations", "native", "segment"]
     assert recompute.main(command) == 0
     result = json.loads((tmp_path / "results" / "small.json").read_text(encoding="utf-8"))
     rows = result["parts"]["cpu"]["rows"]
@@ -221,6 +224,9 @@ def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, 
         assert each["steps_peak_bytes"] >= each["before_bytes"] > 0
     by = {(each["implementation"], each["dtype"], each["remat"]): each for each in rows}
     assert by["segment", "float32", "full"]["temp_bytes"] < by["segment", "float32", "none"]["temp_bytes"]
+    peaks = [(recompute.key_of(each), each["keeps_more"]) for each in result["parts"]["peaks"]["rows"]]
+    assert peaks == [(recompute.key_of(second), first["remat"]) for first, second in out_of_order(rows)]
+    assert peaks  # or this graph shows nothing of them
     case = StudyCase("small", override(Config(), tomllib.loads(result["recipe"]), where="test"))
     assert recompute.traced(case, "cpu", ["native"]) == {
         recompute.key_of(each): each["program"] for each in rows if each["implementation"] == "native"
