@@ -13,7 +13,7 @@ and as measured, and steps in turns), `peaks` (where a policy needs more memory 
 that make it so), `peers` (DGL and PyG at the same work, with and without their own recomputation; needs `.venv-peers`,
 which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here; makes `.venv-gpu`).
 Cut, the same command goes on where it was. On two cores of an Intel Xeon, of all cases together, `cpu` takes 2 h 52 min
-(2 to 25 minutes a case), `peaks` 7 minutes and `peers` 50 (1 to 12 a case); a GPU takes 2 to 4 minutes a case.
+(2 to 25 minutes a case), `peaks` 3 minutes and `peers` 50 (1 to 12 a case); a GPU takes 2 to 4 minutes a case.
 """
 
 import argparse
