@@ -25,19 +25,3 @@ def walk(csr: Csr, tile_columns: int) -> np.ndarray:
         return np.arange(len(rows))
     tiles = np.asarray(csr.indices, np.int64) // tile_columns
     return np.lexsort((rows, tiles, rows // TILE_ROWS))  # stable: a row's edges of a tile stay in order
-
-
-def with_outputs(csr: Csr, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gathers and, after each row's, the write of its result: (items, which of them are gathers).
-
-    Rows of results are numbered behind those that are gathered.
-    """
-    degrees = np.diff(csr.indptr)
-    num_rows = len(degrees)
-    written = np.asarray(csr.indptr[1:], np.int64) + np.arange(num_rows)
-    items = np.empty(len(csr.indices) + num_rows, np.int64)
-    gathered = np.ones(len(items), bool)
-    gathered[written] = False
-    items[written] = num_columns + np.arange(num_rows)
-    items[gathered] = csr.indices
-    return items, gathered

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from bench.locality.caches import cpu_caches
-from bench.locality.graphs import heterographs, semantic_graphs
+from bench.locality.graphs import heterographs, other_graphs, semantic_graphs
 from bench.locality.kernels import HEADS, KERNELS, Kernel
 from bench.locality.orders import ORDERS, Order, by_middle, by_shared_rows, renumbered, shuffled
 from bench.locality.slowdown import DEGREES, level_costs, prediction, slowdown_row
@@ -26,16 +26,17 @@ from jhgnn.ops.neighbor_mean import neighbor_mean
 
 Row = dict[str, Any]
 
+TABLE_3, OTHERS = "Table 3", "other graphs"
 LARGEST_SEGMENT_EDGES = 2_500_000
 """Segment sums hold an array of a message for each edge."""
 
 
 def slowdown_rows(data_root: Path | None, budget_s: float) -> Iterator[Row]:
-    """Costs of levels, then each graph's measured slowdown beside the predicted one, then their rank correlation."""
+    """Costs of levels, then each graph's measured slowdown beside the predicted one, then their rank correlations."""
     caches = cpu_caches()
     levels = [*(cache.name for cache in caches), "memory"]
-    graphs = list(semantic_graphs(heterographs(data_root)))
-    found: dict[str, list[Row]] = {}
+    graphs = {TABLE_3: list(semantic_graphs(heterographs(data_root))), OTHERS: list(other_graphs(data_root))}
+    found: dict[tuple[str, str], list[Row]] = {}
     for kernel in KERNELS:
         costs = level_costs(kernel, caches, budget_s)
         yield {
@@ -51,21 +52,23 @@ def slowdown_rows(data_root: Path | None, budget_s: float) -> Iterator[Row]:
                 for name, seconds in zip(levels, costs.prefetched, strict=True)
             },
         }
-        for named in graphs:
-            row: Row = slowdown_row(kernel, named.key, named.graph, caches, budget_s)
-            row |= prediction(kernel, named.graph, caches, costs)
-            found.setdefault(kernel.name, []).append(row)
-            yield row
-    for name, rows in found.items():
-        yield rank_row(name, rows)
+        for of, each in graphs.items():
+            for named in each:
+                row: Row = {"of": of} | slowdown_row(kernel, named.key, named.graph, caches, budget_s)
+                row |= prediction(kernel, named.graph, caches, costs)
+                found.setdefault((of, kernel.name), []).append(row)
+                yield row
+    for (of, name), rows in sorted(found.items(), key=lambda item: item[0][0] != TABLE_3):
+        yield rank_row(of, name, rows)
 
 
-def rank_row(name: str, rows: list[Row]) -> Row:
+def rank_row(of: str, name: str, rows: list[Row]) -> Row:
     """Spearman's coefficient of predicted and measured slowdowns, and of the first cache's miss rate alone."""
     measured = [row["slowdown"] for row in rows]
     return {
         "kind": "measured",
         "group": "ranks",
+        "of": of,
         "kernel": name,
         "graphs": len(rows),
         "spearman": round(float(stats.spearmanr([row["predicted"] for row in rows], measured).statistic), 4),

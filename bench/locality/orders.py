@@ -32,18 +32,17 @@ def by_degree(graph: SemanticGraph) -> Order:
 def by_breadth(graph: SemanticGraph) -> Order:
     """As a breadth-first search reaches them, from the vertex with most edges of each component."""
     joined, together = _joined(graph)
-    seen = np.zeros(joined.shape[0], bool)
-    reached: list[np.ndarray] = []
+    count = joined.shape[0]
     components = csgraph.connected_components(joined, directed=False)[1]
-    degrees = np.diff(joined.indptr)
-    starts: dict[int, int] = {}
-    for vertex in np.argsort(-degrees, kind="stable"):
-        starts.setdefault(int(components[vertex]), int(vertex))
-    for start in starts.values():
-        found = csgraph.breadth_first_order(joined, start, directed=False, return_predecessors=False)
-        reached.append(found[~seen[found]])
-        seen[found] = True
-    return _split(np.concatenate(reached) if reached else np.zeros(0, np.int64), graph, together)
+    heaviest_first = np.argsort(-np.diff(joined.indptr), kind="stable")
+    _, places = np.unique(components[heaviest_first], return_index=True)
+    starts = heaviest_first[places]  # of each component
+    # One search from a vertex that leads to every start reaches each component in the order of its own search. Searches
+    # of their own would take the number of vertices times that of components.
+    ahead = sparse.csr_array((np.ones(len(starts), np.int8), (np.zeros(len(starts), np.int64), starts)), (1, count))
+    rooted = sparse.bmat([[joined, None], [ahead, sparse.csr_array((1, 1), dtype=np.int8)]], format="csr")
+    reached = csgraph.breadth_first_order(rooted, count, return_predecessors=False)[1:]
+    return _split(reached[np.argsort(places[components[reached]], kind="stable")], graph, together)
 
 
 def by_bandwidth(graph: SemanticGraph) -> Order:

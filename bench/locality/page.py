@@ -123,19 +123,25 @@ def _slowdowns(_: Sequence[Row], times: Sequence[Row]) -> list[str]:
     names = list(next(iter(levels.values()))["ns"])
     lines = ["### Measured: slowdowns against resident gathers, beside modelled ones", ""]
     lines += ["Costs of levels are those of rows with 1 edge / with 64.", ""]
-    header = ["kernel", "graphs", "Spearman", "of the miss rate alone", "rows never quiet"]
+    header = ["graphs", "kernel", "how many", "Spearman", "of the miss rate alone", "rows never quiet"]
     header += [f"{name}, ns a row" for name in names]
     cells = []
     for row in ranks:
         own = levels[row["kernel"]]
-        line = [row["kernel"], row["graphs"], f"**{row['spearman']:.2f}**", f"{row['spearman_of_miss_rate']:.2f}"]
+        line = [row["of"], row["kernel"], row["graphs"], f"**{row['spearman']:.2f}**"]
+        line += [f"{row['spearman_of_miss_rate']:.2f}"]
         line += [row["never_quiet"], *(f"{own['ns'][name][0]:.0f} / {own['ns'][name][-1]:.1f}" for name in names)]
         cells.append(line)
     lines += table(header, cells)
-    graphs = list(dict.fromkeys(row["graph"] for row in group(times, "slowdowns")))
-    kernels = [row["kernel"] for row in ranks]
-    lines += ["", "Rank by measured slowdown / by the modelled one, and the measured slowdown:", ""]
-    found = {(row["kernel"], row["graph"]): row for row in group(times, "slowdowns")}
+    for of in dict.fromkeys(row["of"] for row in ranks):
+        lines += ["", f"Rank by measured slowdown / by the modelled one, and the measured slowdown, {of}:", ""]
+        lines += _ranked([row for row in group(times, "slowdowns") if row["of"] == of], list(levels))
+    return lines
+
+
+def _ranked(rows: Sequence[Row], kernels: Sequence[str]) -> list[str]:
+    graphs = list(dict.fromkeys(row["graph"] for row in rows))
+    found = {(row["kernel"], row["graph"]): row for row in rows}
     ordered = {
         (kernel, key): _ranks([found[kernel, graph][key] for graph in graphs])
         for kernel in kernels
@@ -149,7 +155,7 @@ def _slowdowns(_: Sequence[Row], times: Sequence[Row]) -> list[str]:
             mine, theirs = ordered[kernel, "slowdown"][place], ordered[kernel, "predicted"][place]
             line.append(f"{mine} / {theirs} ({row['slowdown']:.2f}x{'' if row['quiet'] else ', noisy'})")
         cells.append(line)
-    return lines + table(["semantic graph", *kernels], cells)
+    return table(["semantic graph", *kernels], cells)
 
 
 def _ranks(values: Sequence[float]) -> list[int]:

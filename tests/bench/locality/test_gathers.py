@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from bench.locality.caches import Cache, cpu_caches, row_bytes
-from bench.locality.gathers import TILE_ROWS, gathers, walk, with_outputs
-from bench.locality.orders import ORDERS, by_middle, by_shared_rows, renumbered, shuffled
+from bench.locality.gathers import TILE_ROWS, gathers, walk
+from bench.locality.orders import ORDERS, by_breadth, by_middle, by_shared_rows, renumbered, shuffled
 from bench.locality.resident import resident
 from bench.locality.sampling import exact
 from jhgnn.data.synthetic import generate
@@ -42,16 +43,6 @@ def test_tiles_are_walked_by_rows_together(seed: int, tile: int) -> None:
     assert walk(csr, 0).tolist() == list(range(len(csr.indices)))
 
 
-@given(SEEDS)
-def test_results_are_written_after_their_gathers(seed: int) -> None:
-    graph = random_graph(seed)
-    items, gathered = with_outputs(graph.incoming, graph.num_sources)
-    assert items[gathered].tolist() == gathers(graph.incoming).tolist()
-    assert items[~gathered].tolist() == list(range(graph.num_sources, graph.num_sources + graph.num_targets))
-    before = np.cumsum(gathered)[~gathered]
-    assert before.tolist() == graph.incoming.indptr[1:].tolist()
-
-
 @given(SEEDS, st.booleans(), st.sampled_from([*ORDERS, "shuffled"]))
 def test_orders_are_permutations_that_keep_the_graph(seed: int, square: bool, name: str) -> None:
     graph = random_graph(seed, square=square)
@@ -64,6 +55,29 @@ def test_orders_are_permutations_that_keep_the_graph(seed: int, square: bool, na
     degrees = np.diff(other.incoming.indptr)[order[1]]
     assert degrees.tolist() == np.diff(graph.incoming.indptr).tolist()
     assert other.num_edges == graph.num_edges
+
+
+@given(SEEDS, st.booleans())
+def test_breadth_first_searches_one_component_after_the_other(seed: int, square: bool) -> None:
+    graph = random_graph(seed, square=square)
+    senders, receivers = by_breadth(graph)
+    rows = np.repeat(np.arange(graph.num_targets), np.diff(graph.incoming.indptr))
+    ends = graph.incoming.indices, rows if square else graph.num_sources + rows
+    count = graph.num_sources if square else graph.num_sources + graph.num_targets
+    matrix = sparse.csr_array((np.ones(len(rows)), ends), shape=(count, count))
+    neighbours = [set((matrix + matrix.T)[[vertex]].indices.tolist()) for vertex in range(count)]
+    # Where both ends are the same vertices, equal edges count as often as they are there.
+    degrees = np.diff(graph.incoming.indptr) if square else [len(each) for each in neighbours]
+    left, expected = set(range(count)), []
+    while left:
+        queue = [max(left, key=lambda vertex: (degrees[vertex], -vertex))]
+        for vertex in queue:
+            queue += sorted(neighbours[vertex] - set(queue))
+        expected += queue
+        left -= set(queue)
+    assert np.argsort(senders).tolist() == [each for each in expected if each < graph.num_sources]
+    if not square:
+        assert np.argsort(receivers).tolist() == [e - graph.num_sources for e in expected if e >= graph.num_sources]
 
 
 def test_ends_of_one_middle_vertex_stand_together_and_are_read_again_sooner() -> None:
