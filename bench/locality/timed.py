@@ -57,7 +57,7 @@ class Timed:
 
 
 def in_rounds(contenders: Mapping[str, Callable[[], Any]], runs: int, budget_s: float) -> Timed:
-    """Interleaved rounds until the noise of every ratio is below `NOISE`, or the time is over.
+    """Interleaved rounds, at least `LEAST_ROUNDS`, until the noise of every ratio is below `NOISE` or the time is over.
 
     Args:
         contenders: each a call, which does `runs` runs; ratios are to the first of them, in the same round.
@@ -66,17 +66,17 @@ def in_rounds(contenders: Mapping[str, Callable[[], Any]], runs: int, budget_s: 
     for call in contenders.values():
         jax.block_until_ready(call())
     started = time.perf_counter()
+    rounds = 0
     while True:
         for name, call in contenders.items():
             begin = time.perf_counter()
             jax.block_until_ready(call())
             taken[name].append((time.perf_counter() - begin) / runs)
-        found = _timed(taken)
-        spent = time.perf_counter() - started
-        if found.rounds >= LEAST_ROUNDS and (found.noise <= NOISE or spent > budget_s):
-            return found
-        if found.rounds >= 3 and spent > 3 * budget_s:
-            return found
+        rounds += 1
+        if rounds >= LEAST_ROUNDS:
+            found = _timed(taken)
+            if found.noise <= NOISE or time.perf_counter() - started > budget_s:
+                return found
 
 
 def _timed(taken: Mapping[str, list[float]]) -> Timed:
@@ -86,11 +86,8 @@ def _timed(taken: Mapping[str, list[float]]) -> Timed:
     for name, each in ratios.items():
         # A single contender has no ratio but to itself: its own times tell.
         values = each if len(taken) > 1 else taken[name]
-        if len(values) >= 4:
-            low, middle, high = statistics.quantiles(values, n=4)
-            noise = max(noise, (high - low) / middle)
-        else:
-            noise = max(noise, 1.0)
+        low, middle, high = statistics.quantiles(values, n=4)
+        noise = max(noise, (high - low) / middle)
     return Timed(
         {name: statistics.median(times) for name, times in taken.items()},
         {name: statistics.median(each) for name, each in ratios.items()},

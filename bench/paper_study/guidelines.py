@@ -90,15 +90,15 @@ def _schedule() -> str:
     found = _read("locality-measured.json")
     orders = [] if found is None else [row for row in found["rows"] if row["group"] == "graph orders"]
     told = [
-        f"{row['dataset']} ({row['row']}) {row['ratio']['most shared next']:.2f}x"
+        f"{row['dataset']} ({row['row']}) {row['ratio']['most shared next']:.2f}x, noise {row['noise']:.0%}"
         for row in orders
         if "most shared next" in row["ratio"]
     ]
     if told:
         text += (
             " Where relations do share rows, the order of most shared rows takes, of the time of the listed order: "
-            + ", ".join(told)
-            + ", which noise covers."
+            + "; ".join(told)
+            + "."
         )
     return text + " Orders of vertices are in [locality](locality.md). `python -m bench.locality measure`."
 
