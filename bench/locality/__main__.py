@@ -4,7 +4,8 @@
 backward, and the hit rates that follow for the caches of this processor and the second level of A100 and H100; the same
 in other orders of vertices and of semantic graphs; large relations by sampling. About four minutes, 4 GB.
 `python -m bench.locality measure`: times of the CPU kernels on one processor beside the modelled figures: slowdowns of
-Table 3's graphs and of others in rank, and what other orders gain. Each group is stored when it is done.
+Table 3's graphs and of others in rank, and what other orders gain. Each group is stored when it is done:
+`slowdowns` takes nine minutes, the others three.
 `python -m bench.locality page`: the page, from the stored results.
 """
 
