@@ -121,7 +121,8 @@ def host_sampling_s(recipe: str) -> dict[int, float]:
     """
     rows = json.loads(PAPER.read_text(encoding="utf-8"))["rows"]
     name = recipe.replace("_", " ")
-    (whole,) = (row["host"]["SAMPLE"] for row in rows if row["group"] == "sampled" and row["name"] == name)
+    sampled = [row for row in rows if row["group"] == "sampled" and row["name"] == name]
+    (whole,) = (row["host"]["SAMPLE"] for row in sampled if row["aggregation"] == "fused")
     shares = json.loads(CONTENTION.read_text(encoding="utf-8"))["rows"]
     return {row["shares"]: whole * row["slowdown_processes"] for row in shares}
 

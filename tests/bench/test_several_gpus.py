@@ -1,10 +1,22 @@
 """The model of a step on several GPUs: its parts by hand, and its limits."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.several_gpus import HOP_S, LAUNCH_S, NVLINK_BYTES_PER_S, PCIE_BYTES_PER_S, peak, step, work
+from bench import several_gpus
+from bench.several_gpus import (
+    HOP_S,
+    LAUNCH_S,
+    NVLINK_BYTES_PER_S,
+    PCIE_BYTES_PER_S,
+    host_sampling_s,
+    peak,
+    step,
+    work,
+)
 from jhgnn.profiling.hlo import parse
 
 
@@ -95,3 +107,16 @@ def test_a_loop_counts_as_often_as_the_compiler_knows(known: str, times: int) ->
     flops, moved = work(parse(LOOP.replace("KNOWN", known)))
     assert flops == pytest.approx(1000 * times + 1000, abs=2 * times)  # and the loop's own comparison
     assert moved >= 8000 * (times + 1)
+
+
+def test_the_host_samples_shares_as_long_as_was_measured_beside_fused_steps(tmp_path, monkeypatch) -> None:
+    measured = [
+        {"group": "sampled", "name": name, "aggregation": kind, "host": {"SAMPLE": seconds}}
+        for name, kind, seconds in [("rgcn mag", "segment", 3), ("rgcn mag", "fused", 2), ("han mag", "fused", 5)]
+    ]
+    shares = [{"shares": 1, "slowdown_processes": 1.0}, {"shares": 2, "slowdown_processes": 0.75}]
+    for name, rows in (("PAPER", measured), ("CONTENTION", shares)):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"rows": rows}))
+        monkeypatch.setattr(several_gpus, name, path)
+    assert host_sampling_s("rgcn_mag") == {1: 2, 2: 1.5}
