@@ -1,19 +1,20 @@
 """What recomputing costs and what it saves, for every model, data set, policy, implementation and number type.
 
-    python -m bench.recompute --all             everything that is not stored yet, and docs/recompute.md
+    python -m bench.recompute --all             everything that is not stored yet, and the pages
     python -m bench.recompute --cases rgcn_acm  one case, or several
     python -m bench.recompute --config RECIPE   a recipe of your own
     python -m bench.recompute --check           what is missing or older than the code that it measures
     python -m bench.recompute --verify          the same, and parts whose programs are still the same become current
-    python -m bench.recompute --tables          only docs/recompute.md and its plots, from what is stored
+    python -m bench.recompute --tables          only the pages, from what is stored
     python -m bench.recompute --fit             rates of jhgnn/planning/time_model.py from what is stored
 
-A case has parts, and each is stored when it is done, in bench/results/recompute/NAME.json: `cpu` (memory as compiled
-and as measured, and steps in turns), `peaks` (where a policy needs more memory than one that keeps more: the tensors
-that make it so), `peers` (DGL and PyG at the same work, with and without their own recomputation; needs `.venv-peers`,
-which `make compare` makes) and one for each GPU (the programs compiled for it, which is not here; makes `.venv-gpu`).
-Cut, the same command goes on where it was. On two cores of an Intel Xeon, of all cases together, `cpu` takes 2 h 52 min
-(2 to 25 minutes a case), `peaks` 3 minutes and `peers` 50 (1 to 12 a case); a GPU takes 2 to 4 minutes a case.
+The pages are docs/recompute.md and docs/recompute_figures.md. A case has parts, and each is stored when it is done, in
+bench/results/recompute/NAME.json: `cpu` (memory as compiled and as measured, and steps in turns), `peaks` (where a
+policy needs more memory than one that keeps more: the tensors that make it so), `peers` (DGL and PyG at the same work,
+with and without their own recomputation; needs `.venv-peers`, which `make compare` makes) and one for each GPU (the
+programs compiled for it, which is not here; makes `.venv-gpu`). Cut, the same command goes on where it was. On two
+cores of an Intel Xeon, of all cases together, `cpu` takes 2 h 52 min (2 to 25 minutes a case), `peaks` 3 minutes and
+`peers` 50 (1 to 12 a case); a GPU takes 2 to 4 minutes a case.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from bench.recompute_study.budgets import out_of_order
 from bench.recompute_study.cases import StudyCase, all_cases
 from bench.recompute_study.fit import cpu_rows, fit
 from bench.recompute_study.gpus import STUDIED, compile_for
-from bench.recompute_study.page import DOCUMENT, write_document
+from bench.recompute_study.page import DOCS, write_documents
 from bench.recompute_study.peers import measure_peers
 from bench.recompute_study.plots import draw_all
 from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
@@ -48,7 +49,6 @@ from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
 
 RESULTS = STORED / "recompute"
-IMAGES = ROOT / "docs" / "images"
 PACKAGE = (*STEP_SOURCES, "bench/recompute_study/variants.py")
 SOURCES = {
     "cpu": (*PACKAGE, *(f"bench/recompute_study/{name}.py" for name in ("programs", "cell", "rounds"))),
@@ -134,10 +134,10 @@ def stored() -> list[dict[str, Any]]:
 
 
 def write_pages() -> None:
-    """docs/recompute.md and its plots from all that is stored."""
+    """The pages and their plots from all that is stored."""
     results = stored()
-    write_document(results, DOCUMENT)
-    draw_all(results, IMAGES)
+    write_documents(results, DOCS)
+    draw_all(results, DOCS / "images")
 
 
 def check() -> int:

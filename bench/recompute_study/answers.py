@@ -1,7 +1,7 @@
 """The study's questions, answered from its rows; every figure is of the stored results."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.gpu.devices import GPUS
@@ -41,10 +41,12 @@ def storing(rows: Mapping[Key, Row]) -> str | None:
     return next((name for name in STORING if (name, 1, "none") in rows), None)
 
 
-def costs(results: Sequence[Result]) -> Iterator[tuple[str, str, Row, dict[str, Row]]]:
-    """Case, implementation, what keeps everything, and the policies that compile to other programs (CPU, float32)."""
+def costs(
+    results: Sequence[Result], rows_of: Callable[[Result], list[Row]]
+) -> Iterator[tuple[str, str, Row, dict[str, Row]]]:
+    """Case, implementation, what keeps everything, and the policies that compile to other programs, in float32."""
     for result in results:
-        rows = plain(cpu_rows(result))
+        rows = plain(rows_of(result))
         for name in dict.fromkeys(key[0] for key in rows):
             if name == "dense" or (name, 1, "none") not in rows:
                 continue

@@ -1,40 +1,34 @@
-"""docs/recompute.md: the page that the stored results make; every figure in it is theirs."""
+"""docs/recompute.md: the answers that the stored results give; every figure in it is theirs."""
 
-import math
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.gpu.devices import GPUS
 from bench.recompute_study import answers
-from bench.recompute_study.budgets import (
-    SLACK,
-    Row,
-    alike,
-    measured,
-    median_s,
-    name_of,
-    out_of_order,
-)
+from bench.recompute_study.budgets import SLACK, Row, measured, median_s
 from bench.recompute_study.cases import MAG_SCALE, all_cases
+from bench.recompute_study.figures import figures
 from bench.recompute_study.fit import Result, cpu_rows, searched
+from bench.recompute_study.formatting import GIB, NAMES, mib, ms, noise_of, table
 from bench.recompute_study.gpus import FORMULA, STUDIED
 from bench.recompute_study.plots import FUSED, NODES, PARETO
 from bench.recompute_study.rounds import NOISE, noise
-from bench.recompute_study.variants import MICRO_BATCHES, Variant
+from bench.recompute_study.variants import MICRO_BATCHES
 from jhgnn.runtime.files import write_text
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "recompute.md"
+DOCS = Path(__file__).parents[2] / "docs"
+DOCUMENT, FIGURES = "recompute.md", "recompute_figures.md"
 GUIDE = Path(__file__).parent / "guide.md"
 """What the page says before its figures."""
 
-MIB, GIB = 2**20, 2**30
-NAMES = {"dgl": "DGL", "pyg": "PyG", "h100": "H100", "h200": "H200", "a100": "A100"}
 NOTHING = "Nothing of this was measured yet."
 
 
-def write_document(results: Sequence[Result], path: Path) -> None:
-    """Writes the page: the guide, the answers, the search, and the figures of each case."""
-    write_text(path, document(results))
+def write_documents(results: Sequence[Result], folder: Path) -> None:
+    """Writes the page (the guide, the answers and the search), and that of all figures."""
+    write_text(folder / DOCUMENT, document(results))
+    write_text(folder / FIGURES, figures(results))
 
 
 def document(results: Sequence[Result]) -> str:
@@ -48,7 +42,6 @@ def document(results: Sequence[Result]) -> str:
         "DGL and PyG with their own recomputation": _peers(results),
         "Does the budget search find the fastest?": _search(results),
         "Compiled for GPUs": _gpus(results),
-        "All figures": _all(results),
     }
     lines = [GUIDE.read_text(encoding="utf-8").rstrip()]
     for title, body in sections.items():
@@ -83,9 +76,9 @@ def _measured(results: Sequence[Result]) -> Iterator[str]:
 def _costs(results: Sequence[Result]) -> Iterator[str]:
     rows, kinds = [], ("na", "dots", "stage", "full")
     full: dict[str, list[tuple[float, float]]] = {}
-    for case, implementation, none, others in answers.costs(results):
+    for case, implementation, none, others in answers.costs(results, cpu_rows):
         cells = [_against(others.get(remat), none) for remat in kinds]
-        rows.append([case, implementation, _mib(none["temp_bytes"]), _ms(none), *cells])
+        rows.append([case, implementation, mib(none["temp_bytes"]), ms(none), *cells])
         ratio = answers.time_ratio(others["full"], none) if "full" in others else None
         if ratio is not None:
             stored = "a message an edge stored" if implementation in answers.STORING else "the fused kernel"
@@ -143,9 +136,9 @@ def _fused(results: Sequence[Result]) -> Iterator[str]:
             verdicts[verdict] += 1
         rows.append(
             [
-                *(case, _mib(native["temp_bytes"]), _ms(native)),
-                *(_mib(stored["temp_bytes"]), _ms(stored)),
-                *(f"`{leanest['remat']}`", _mib(leanest["temp_bytes"]), _ms(leanest)),
+                *(case, mib(native["temp_bytes"]), ms(native)),
+                *(mib(stored["temp_bytes"]), ms(stored)),
+                *(f"`{leanest['remat']}`", mib(leanest["temp_bytes"]), ms(leanest)),
                 verdict,
             ]
         )
@@ -176,32 +169,47 @@ def _verdict(native: Row, leanest: Row) -> str:
 
 
 def _nodes(results: Sequence[Result]) -> Iterator[str]:
-    rows = []
+    cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     for result in results:
-        places = [("this CPU, measured", "", *answers.on_cpu(result))]
-        places += [(f"{NAMES[gpu]}, predicted", gpu, *answers.on_gpu(result, gpu)) for gpu in STUDIED]
-        for place, gpu, found, seconds in places:
+        for place in ("cpu", *STUDIED):
+            found, seconds = answers.on_cpu(result) if place == "cpu" else answers.on_gpu(result, place)
             compiled = answers.plain(found)
             for name in (*answers.STORING, "native"):
                 if (name, 1, "none") not in compiled:
                     continue
                 more = answers.more_nodes(found, name, seconds)
-                cells = [f"{times:.2f} (`{row['remat']}`)" if times > 1.005 else "1" for times, row in more.values()]
-                whole = bool(gpu) and answers.storing(compiled) != "fanout"
-                fits = answers.nodes_that_fit(result, compiled[name, 1, "none"], gpu) if whole else None
-                rows.append([result["case"], name, place, f"{fits / 1e6:,.1f}" if fits else "-", *cells])
-    if not rows:
+                own = [f"{times:.2f} (`{row['remat']}`)" if times > 1.005 else "1" for times, row in more.values()]
+                if place != "cpu":
+                    whole = answers.storing(compiled) != "fanout"
+                    fits = answers.nodes_that_fit(result, compiled[name, 1, "none"], place) if whole else None
+                    own = [f"{fits / 1e6:,.1f}" if fits else "-", ", ".join(own)]
+                cells.setdefault((result["case"], name), {})[place] = own
+    if not cells:
         yield NOTHING
         return
     yield (
         "How many times the nodes fit the same memory if a step may take 1.1, 1.3 or 2 times as long, and by which"
         " policy. What a step needs (graph, features, state and temporaries) is taken to grow with the nodes."
         " For mini-batches the store of features does not shrink with the batch, so it is what sets the limit."
-        " *Millions* are the nodes of a graph of the same kind that fit the GPU's memory with `none`."
     )
-    yield f"\n![Times the nodes that fit](images/{NODES})\n"
-    factors = [f"at {factor:g}x" for factor in answers.FACTORS]
-    yield from table(["case", "implementation", "where", "millions", *factors], rows)
+    yield f"\n![Times the nodes that fit](images/{NODES})\n\nMeasured on this CPU:\n"
+    here = [[*key, *each["cpu"]] for key, each in cells.items() if "cpu" in each]
+    yield from table(["case", "implementation", *(f"at {factor:g}x" for factor in answers.FACTORS)], here)
+    there = [
+        [*key, *(cell for gpu in STUDIED for cell in each.get(gpu, ["not compiled", "-"]))]
+        for key, each in cells.items()
+        if any(gpu in each for gpu in STUDIED)
+    ]
+    if there:
+        factors = ", ".join(f"{factor:g}" for factor in answers.FACTORS)
+        yield (
+            "\nWith compiled memory and *predicted* times of GPUs. *Millions* are the nodes of a graph of the same kind"
+            f" that fit the GPU's memory with `none`; beside them, how many times as many at {factors} times the"
+            " step's time:\n"
+        )
+        names = [f"{NAMES[gpu]}, {GPUS[gpu].memory_bytes // GIB} GiB" for gpu in STUDIED]
+        header = ["case", "implementation", *(cell for name in names for cell in (f"{name}: millions", "times"))]
+        yield from table(header, there)
 
 
 def _which(results: Sequence[Result]) -> Iterator[str]:
@@ -214,7 +222,7 @@ def _which(results: Sequence[Result]) -> Iterator[str]:
         ]
         for place, rows_there, time_there in places:
             steps = [
-                f"from {_mib(row['needed_bytes'])} MiB {answers.way(row)} ({time_there(row) * 1e3:,.1f} ms)"
+                f"from {mib(row['needed_bytes'])} MiB {answers.way(row)} ({time_there(row) * 1e3:,.1f} ms)"
                 for row in answers.recommended(rows_there, time_there)
             ]
             size = result.get("size")
@@ -275,9 +283,9 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
         if native and own and "steps_peak_bytes" in native and _on_one_machine(own):
             leanest = min((none, *units.values()), key=answers.growth_bytes)
             gains.append((answers.growth_ratio(native, leanest), median_s(native) / median_s(leanest)))
-            ours = [_mib(answers.growth_bytes(native)), _ms(native)]
+            ours = [mib(answers.growth_bytes(native)), ms(native)]
         noisiest = max((none, *units.values()), key=lambda row: noise(row["steps_s"]))
-        here = [_mib(answers.growth_bytes(none)), _ms(none), _noise(noisiest)]
+        here = [mib(answers.growth_bytes(none)), ms(none), noise_of(noisiest)]
         rows.append([case, NAMES[peer], variant.replace("|", "/"), *here, *cells, *ours])
     if not rows:
         yield NOTHING
@@ -327,7 +335,7 @@ def _search(results: Sequence[Result]) -> Iterator[str]:
     )
     rows = [
         [
-            *(case, row["implementation"], row["dtype"], _mib(row["budget_bytes"]), row["chosen"], row["fastest"]),
+            *(case, row["implementation"], row["dtype"], mib(row["budget_bytes"]), row["chosen"], row["fastest"]),
             *(f"{row['regret']:+.0%}", f"{row['noise']:.0%}"),
         ]
         for case, row in checks
@@ -338,116 +346,45 @@ def _search(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _gpus(results: Sequence[Result]) -> Iterator[str]:
-    rows = []
-    for result in results:
-        for gpu in STUDIED:
-            for group in alike(answers.gpu_rows(result, gpu), "program"):
-                row = group[0]
-                work = row["work"]
-                flops = work["dot_flops"] + work["flops"] + work["native_flops"] + work["transcendentals"]
-                moved = work["num_bytes"] + work["native_bytes"]
-                rows.append(
-                    [
-                        *(result["case"], NAMES[gpu], row["implementation"], row["dtype"]),
-                        ", ".join(name_of(each) for each in group),
-                        *(_mib(row["temp_bytes"]), f"{flops / 1e9:,.2f}", f"{moved / GIB:,.3f}"),
-                        *(f"{row['launches']:,}", str(row["float_scatters"]), f"{row['predicted_s'] * 1e3:,.2f}"),
-                    ]
-                )
-    if not rows:
+    cells: dict[tuple[str, str], dict[str, list[str]]] = {}
+    full: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for gpu in STUDIED:
+        compiled_for = functools.partial(answers.gpu_rows, gpu=gpu)
+        for case, implementation, none, others in answers.costs(results, compiled_for):
+            own = [f"{mib(none['temp_bytes'])}, {none['predicted_s'] * 1e3:,.2f}"]
+            for remat in ("stage", "full"):
+                if (row := others.get(remat)) is None:
+                    own.append("same")
+                    continue
+                memory, times = row["temp_bytes"] / none["temp_bytes"], row["predicted_s"] / none["predicted_s"]
+                own.append(f"{memory:.2f}, {times:.2f}")
+                if remat == "full":
+                    stored = "a message an edge stored" if implementation in answers.STORING else "the fused kernel"
+                    full.setdefault((stored, gpu), []).append((memory, times))
+            cells.setdefault((case, implementation), {})[gpu] = own
+    if not cells:
         yield NOTHING
         return
     yield (
-        "Programs compiled for GPUs that are not here: temporaries, operations and bytes are the compiled programs';"
-        f" **times are predicted, never measured**, by {FORMULA}, with the devices' figures of `bench/gpu/devices.py`."
-        " Of 15 updates that an H200 measured, 0.74 to 1.5 of the time is predicted ([gpu](gpu.md))."
-        " A program with float scatters takes longer than predicted where many edges meet in one vertex."
-        " `offload` cannot be compiled without a device.\n"
+        "Programs compiled for GPUs that are not here: temporaries are the compiled programs'; **times are predicted,"
+        f" never measured**, by {FORMULA}, from the compiled programs' launches, operations and bytes and with the"
+        " devices' figures of `bench/gpu/devices.py`. Of 15 updates that an H200 measured, 0.74 to 1.5 of the time is"
+        " predicted ([gpu](gpu.md)). A program with float scatters takes longer than predicted where many edges meet in"
+        " one vertex. `offload` cannot be compiled without a device."
     )
-    header = ["case", "GPU", "implementation", "dtype", "policy", "temporaries, MiB", "GFLOP", "GiB moved", "launches"]
-    yield from table([*header, "float scatters", "predicted, ms"], rows)
-    yield "\nMemory: " + ", ".join(f"{NAMES[gpu]} {GPUS[gpu].memory_bytes // GIB} GiB" for gpu in STUDIED) + "."
-
-
-def _all(results: Sequence[Result]) -> Iterator[str]:
-    yield (
-        "*needs*: the smallest `training.memory_budget`. *grew*: the process's high-water mark over its steps. *kept*:"
-        " by stage, for the backward pass. Policies in one row compile to the same program. A noise in bold stayed at"
-        f" or over {NOISE:.0%} until the rounds' time was up."
-    )
-    for result in results:
-        part = result["parts"].get("cpu")
-        if part is None:
-            continue
-        yield f"\n### {result['case']}\n"
-        about = f"{part['machine']}, JAX {part['jax']}, commit {part['commit']}"
-        yield f"{about}, load average {part['load_average']:.1f}.\n"
-        yield from _section(result)
-
-
-def _section(result: Result) -> Iterator[str]:
-    every, rows = cpu_rows(result), []
-    for group in alike([row for row in every if "temp_bytes" in row], "program"):
-        row = group[0]
-        ran = bool(row.get("steps_s"))
-        kept = {stage: num for stage, num in row["kept"].items() if num >= MIB / 20}
-        rows.append(
-            [
-                *(row["implementation"], row["dtype"], ", ".join(name_of(each) for each in group)),
-                *(_mib(row["needed_bytes"]), _mib(row["temp_bytes"])),
-                _mib(answers.growth_bytes(row)) if "steps_peak_bytes" in row else "-",
-                f"{row['flops'] / 1e9:,.2f}",
-                _ms(row) if ran else f"not run: {row.get('not_run', 'its process ended')}",
-                (_noise(row) if ran else "-"),
-                ", ".join(f"{stage} {num / MIB:,.1f}" for stage, num in sorted(kept.items())) or "-",
-            ]
+    for (stored, gpu), pairs in full.items():
+        memory, times = (answers.geometric_mean(ratios) for ratios in zip(*pairs, strict=True))
+        yield (
+            f"\nOn {NAMES[gpu]}, with {stored}, `full` takes {times:.2f} times the step's predicted time for"
+            f" {memory:.2f} of the temporaries (geometric means of {len(pairs)})."
         )
-    header = ["implementation", "dtype", "policy", "needs, MiB", "temporaries, MiB", "grew, MiB", "GFLOP", "step, ms"]
-    yield from table([*header, "noise", "kept, MiB"], rows)
-    for row in every:
-        if "refused" in row:
-            yield f"\n{row['implementation']}: {row['refused']}"
-    yield from _order(result)
-    peers = result["parts"].get("peers", {}).get("rows", ())
-    for row in peers:
-        if "refused" in row:
-            yield f"\n{NAMES[row['implementation']]}: {row['refused']}"
-
-
-def _order(result: Result) -> Iterator[str]:
-    reasons = {
-        (*(row[field] for field in Variant._fields), row["keeps_more"]): row["tensors"]
-        for row in result["parts"].get("peaks", {}).get("rows", ())
-    }
-    over: dict[tuple[str, ...], list[str]] = {}
-    for keeps_more, keeps_less in out_of_order(cpu_rows(result)):
-        tensors = reasons.get((*(keeps_less[field] for field in Variant._fields), keeps_more["remat"]))
-        shown = [f"{_mib(num)} `{name}`" for name, num in tensors or () if num >= MIB / 20]
-        told = "not looked at" if tensors is None else "; ".join(shown)
-        variant = (keeps_less["implementation"], keeps_less["dtype"], f"`{name_of(keeps_less)}`")
-        memory = (_mib(keeps_less["temp_bytes"]), _mib(keeps_more["temp_bytes"]))
-        over.setdefault((*variant, *memory, told), []).append(f"`{keeps_more['remat']}`")
-    if over:
-        yield "\nOut of order in memory, and the tensors of which the peak has more, in MiB:\n"
-        rows = [[*cells[:4], ", ".join(policies), *cells[4:]] for cells, policies in over.items()]
-        yield from table(["implementation", "dtype", "policy", "MiB", "over that of", "MiB", "tensors"], rows)
-
-
-def _noise(row: Row) -> str:
-    found = noise(row["steps_s"])
-    shown = "one step" if math.isinf(found) else f"{found:.1%}"
-    return f"**{shown}**" if found >= NOISE else shown
-
-
-def _mib(num_bytes: float) -> str:
-    return f"{num_bytes / MIB:,.1f}"
-
-
-def _ms(row: Row) -> str:
-    return f"{median_s(row) * 1e3:,.1f}" if row.get("steps_s") else "not run"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+    yield (
+        "\n*none*: temporaries in MiB and predicted ms, in float32. `stage` and `full`: both over those of `none`."
+        f" [All figures]({FIGURES}) has the other policies, implementations and bfloat16.\n"
+    )
+    header = [cell for gpu in STUDIED for cell in (f"{NAMES[gpu]}: none", "`stage`", "`full`")]
+    rows = [
+        [*key, *(cell for gpu in STUDIED for cell in each.get(gpu, ["not compiled", "-", "-"]))]
+        for key, each in cells.items()
+    ]
+    yield from table(["case", "implementation", *header], rows)

@@ -14,6 +14,7 @@ from bench.gpu.devices import GPUS
 from bench.recompute_study import answers, gpus
 from bench.recompute_study.budgets import choices, frontier, median_s, out_of_order
 from bench.recompute_study.cases import StudyCase, all_cases
+from bench.recompute_study.figures import figures
 from bench.recompute_study.fit import predicted_with, rates_of, ratio_error, searched
 from bench.recompute_study.page import document
 from bench.recompute_study.rounds import FEWEST, LONG_S, NOISE, noise, take_rounds
@@ -31,10 +32,13 @@ def row(remat: str, needed: int, seconds: float, **changes) -> dict:
     return found | changes
 
 
-def test_the_page_is_written_from_the_stored_results():
-    text = (ROOT / "docs" / "recompute.md").read_text(encoding="utf-8")
+def test_the_pages_are_written_from_the_stored_results():
+    text, every = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("recompute.md", "recompute_figures.md")
+    )
     assert text == document(recompute.stored())
-    assert "not looked at" not in text  # so each pair that is out of order in memory has its tensors
+    assert every == figures(recompute.stored())
+    assert "not looked at" not in every  # so each pair that is out of order in memory has its tensors
     shown = [name for name in PLOTS if f"images/{name}" in text]
     assert len(shown) == len(PLOTS)
     assert all((ROOT / "docs" / "images" / name).stat().st_size > 0 for name in shown)
@@ -207,8 +211,7 @@ def test_check_names_what_is_missing(tmp_path, monkeypatch, capsys):
 def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, monkeypatch, capsys):
     """From a recipe to the page, on a small synthetic graph; then nothing is left to do."""
     monkeypatch.setattr(recompute, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(recompute, "IMAGES", tmp_path)
-    monkeypatch.setattr(recompute, "DOCUMENT", tmp_path / "recompute.md")
+    monkeypatch.setattr(recompute, "DOCS", tmp_path)
     monkeypatch.setattr(recompute, "changed_since", lambda *_: False)
     recipe = ["--config", "rgat_acm", "--data.scale", "0.05", "--model.hidden", "8", "--name", "small"]
     assert recompute.main([*recipe, "--parts", "peaks"]) == 2
@@ -231,8 +234,9 @@ def test_a_recipe_is_measured_stored_and_drawn_and_not_measured_again(tmp_path, 
     assert recompute.traced(case, "cpu", ["native"]) == {
         recompute.key_of(each): each["program"] for each in rows if each["implementation"] == "native"
     }
-    assert "### small" in (tmp_path / "recompute.md").read_text(encoding="utf-8")
-    assert all((tmp_path / name).stat().st_size > 0 for name in PLOTS)
+    assert "| small |" in (tmp_path / "recompute.md").read_text(encoding="utf-8")
+    assert "## small" in (tmp_path / "recompute_figures.md").read_text(encoding="utf-8")
+    assert all((tmp_path / "images" / name).stat().st_size > 0 for name in PLOTS)
     capsys.readouterr()
     assert recompute.main(command) == 0
     assert "took" not in capsys.readouterr().out
