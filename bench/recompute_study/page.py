@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.gpu.devices import GPUS
 from bench.recompute_study import answers
 from bench.recompute_study.budgets import SLACK, Row, measured, median_s
-from bench.recompute_study.cases import MAG_SCALE, all_cases
+from bench.recompute_study.cases import HAN_SCALE, MAG_SCALE, all_cases
 from bench.recompute_study.figures import figures
 from bench.recompute_study.fit import Result, cpu_rows, searched
 from bench.recompute_study.formatting import GIB, NAMES, mib, ms, noise_of, table
@@ -59,7 +59,8 @@ def _measured(results: Sequence[Result]) -> Iterator[str]:
         f" all variants of an implementation in one process, until the medians are known to {NOISE:.0%} or time is up;"
         " *noise* is half of the median's 95 % interval, as a share of it. All rows of the graph are computed"
         ' (`training.rows = "all"`), whatever share of it trains. `mag` is the synthetic graph of ogbn-mag\'s kind at'
-        f" {MAG_SCALE:g} of its size; `mag_whole` trains it as one batch."
+        f" {MAG_SCALE:g} of its size; `mag_whole` trains it as one batch, with HAN at {HAN_SCALE:g} of the size, where"
+        " one metapath has 54 million edges."
     )
     if machines:
         others = f"; some of DGL's and PyG's are of {', and of '.join(of_peers)}" if of_peers else ""
