@@ -60,7 +60,7 @@ def _measured(results: Sequence[Result]) -> Iterator[str]:
         " *noise* is half of the median's 95 % interval, as a share of it. All rows of the graph are computed"
         ' (`training.rows = "all"`), whatever share of it trains. `mag` is the synthetic graph of ogbn-mag\'s kind at'
         f" {MAG_SCALE:g} of its size; `mag_whole` trains it as one batch, with HAN at {HAN_SCALE:g} of the size, where"
-        " one metapath has 54 million edges."
+        " one metapath has 18 million edges."
     )
     if machines:
         others = f"; some of DGL's and PyG's are of {', and of '.join(of_peers)}" if of_peers else ""
