@@ -13,8 +13,9 @@ whole batch grow with the graph; those of mini-batches do not.
 """
 
 HAN_SCALE = 0.01
-"""Of a whole batch of HAN: paper-field_of_study-paper has 18 million edges there, and up to 775 million at 0.1; with segment
-sums a step of 54 million, at 0.02, takes minutes."""
+"""Of a whole batch of HAN: paper-field_of_study-paper has 18 million edges there, and up to 775 million at 0.1. With
+segment sums a step of 54 million, at 0.02, takes minutes.
+"""
 
 
 class StudyCase(NamedTuple):
