@@ -13,8 +13,8 @@ bench/results/recompute/NAME.json: `cpu` (memory as compiled and as measured, an
 policy needs more memory than one that keeps more: the tensors that make it so), `peers` (DGL and PyG at the same work,
 with and without their own recomputation; needs `.venv-peers`, which `make compare` makes) and one for each GPU (the
 programs compiled for it, which is not here; makes `.venv-gpu`). Cut, the same command goes on where it was. On two
-cores of an Intel Xeon, of all cases together, `cpu` takes 2 h 52 min (2 to 25 minutes a case), `peaks` 3 minutes and
-`peers` 50 (1 to 12 a case); a GPU takes 2 to 4 minutes a case.
+cores of an Intel Xeon, of all cases together, `cpu` takes 3 h 32 min (2 to 40 minutes a case), `peaks` 3 minutes and
+`peers` 58 (1 to 12 a case); a GPU takes 2 to 5 minutes a case.
 """
 
 import argparse

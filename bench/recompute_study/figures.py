@@ -62,7 +62,8 @@ def _on_cpu(result: Result) -> Iterator[str]:
     peers = result["parts"].get("peers", {}).get("rows", ())
     for row in peers:
         if "refused" in row:
-            yield f"\n{NAMES[row['implementation']]}: {row['refused']}"
+            why = row["refused"].partition("; see ")[0]  # a log that is gone
+            yield f"\n{NAMES[row['implementation']]}, {row['variant']}, recomputing {row['recompute']}: {why}"
 
 
 def _order(result: Result) -> Iterator[str]:
