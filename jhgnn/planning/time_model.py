@@ -15,7 +15,7 @@ OPERATIONS = ("flops", "dot_flops", "transcendentals", "native_flops")
 """The kinds of work that are float operations, `Work.total_flops`."""
 
 SECONDS: dict[str, dict[str, float]] = {
-    "cpu": dict.fromkeys(OPERATIONS, 3.24e-11),
+    "cpu": dict.fromkeys(OPERATIONS, 3.23e-11),
     "accelerator": {
         "num_bytes": 1.0e-12,
         "dot_flops": 2.0e-14,
@@ -27,7 +27,7 @@ SECONDS: dict[str, dict[str, float]] = {
 }
 """Platform -> kind of work -> seconds of one. `temp_bytes` are pages that a call touches for the first time."""
 
-RATIO_ERRORS = {"cpu": 0.44}
+RATIO_ERRORS = {"cpu": 0.41}
 """Platform -> by how much, as a share, the ratio of two policies' predicted times misses the measured one at most, in
 nine of ten pairs that a search compares: `ratio_error_of_rates_in_use` of `python -m bench.recompute --fit`. Platforms
 whose rates were not measured are absent."""
