@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,13 +71,19 @@ def compile_for(gpu: str, config: Config) -> list[Row]:
         raise InputError(f"bench.recompute: nothing can be compiled for {gpu} here: {problem}")
     shares = list(itertools.product(implementations(config), DTYPES))
     with ThreadPoolExecutor(os.cpu_count()) as workers:  # XLA compiles a program for a GPU on one core
-        done = list(workers.map(lambda share: _compiled(gpu, config, *share), shares))
+        found = list(workers.map(lambda share: _compiled(gpu, config, *share), shares))
+    # Two dense shares of R-GCN on AIFB take 12 GiB each: what the system killed may compile alone.
+    done = [_compiled(gpu, config, *share) if rows is None else rows for share, rows in zip(shares, found, strict=True)]
+    if None in done:
+        killed = " ".join(shares[done.index(None)])
+        raise InputError(f"bench.recompute: compiling {killed} for {gpu} was killed, also alone: memory ran out")
     print(file=sys.stderr)
-    return list({json.dumps(row): row for rows in done for row in rows}.values())  # refused of both types: once
+    every = [row for rows in done for row in rows or ()]
+    return list({json.dumps(row): row for row in every}.values())  # refused of both types: once
 
 
-def _compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list[Row]:
-    """Rows of one implementation and number type, from a process of their own."""
+def _compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list[Row] | None:
+    """Rows of one implementation and number type, from a process of their own; None if the system killed it."""
     request = {"recipe": to_toml(config), "gpu": gpu, "implementation": implementation, "dtype": dtype}
     command = [str(gpu_python()), "-m", "bench.recompute_study.gpu_worker", json.dumps(request)]
     rows: list[Row] = []
@@ -88,6 +95,8 @@ def _compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list
             for line in process.stdout:
                 rows.append(json.loads(line))
                 print(".", end="", file=sys.stderr, flush=True)
+        if process.returncode == -signal.SIGKILL:
+            return None
         if process.returncode:
             errors.seek(0)
             last = [line for line in errors.read().splitlines() if line.strip()][-1:]

@@ -53,6 +53,35 @@ def test_a_compiler_that_fails_is_told_with_its_last_line(monkeypatch: pytest.Mo
         gpus.compile_for("h100", Config())
 
 
+@pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_was_killed_is_compiled_alone(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    tries: list[str] = []
+
+    def compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list[gpus.Row] | None:
+        tries.append(dtype)
+        if dtype == "bfloat16" and (tries.count(dtype) == 1 or not alone):
+            return None
+        return [{"implementation": implementation, "dtype": dtype}]
+
+    monkeypatch.setattr(gpus, "implementations", lambda _: ("dense",))
+    monkeypatch.setattr(gpus, "_compiled", compiled)
+    if alone:
+        assert [row["dtype"] for row in gpus.compile_for("h100", Config())] == ["float32", "bfloat16"]
+    else:
+        with pytest.raises(InputError, match="compiling dense bfloat16 for h100 was killed, also alone"):
+            gpus.compile_for("h100", Config())
+    assert (tries[-1], len(tries)) == ("bfloat16", 3)
+
+
+def test_a_killed_process_is_told_apart_from_one_that_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "killed"
+    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(gpus, "gpu_python", lambda: script)
+    assert gpus._compiled("h100", Config(), "native", "float32") is None
+
+
 def test_without_an_environment_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "create_gpu", lambda: "pip install: no network")
     with pytest.raises(InputError, match="nothing can be compiled for h200 here: pip install: no network"):
