@@ -1,6 +1,6 @@
 """The semantic graphs that are looked at: every relation and every metapath of the paper's Table 3, and others.
 
-The others are for predictions that were made while those of Table 3 were looked at.
+The form of the predicted slowdown was revised after looking at Table 3's; the others try it on other graphs.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,6 @@
 """Times of the CPU kernels on one processor: slowdowns of Table 3's graphs, and other orders of vertices and graphs."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,6 @@ from jhgnn.ops.neighbor_mean import neighbor_mean
 
 Row = dict[str, Any]
 
-TABLE_3, OTHERS = "Table 3", "other graphs"
 LARGEST_SEGMENT_EDGES = 2_500_000
 """Segment sums hold an array of a message for each edge."""
 
@@ -35,7 +35,10 @@ def slowdown_rows(data_root: Path | None, budget_s: float) -> Iterator[Row]:
     """Costs of levels, then each graph's measured slowdown beside the predicted one, then their rank correlations."""
     caches = cpu_caches()
     levels = [*(cache.name for cache in caches), "memory"]
-    graphs = {TABLE_3: list(semantic_graphs(heterographs(data_root))), OTHERS: list(other_graphs(data_root))}
+    graphs = {
+        "Table 3": list(semantic_graphs(heterographs(data_root))),
+        "other graphs": list(other_graphs(data_root)),
+    }
     found: dict[tuple[str, str], list[Row]] = {}
     for kernel in KERNELS:
         costs = level_costs(kernel, caches, budget_s)
@@ -58,8 +61,9 @@ def slowdown_rows(data_root: Path | None, budget_s: float) -> Iterator[Row]:
                 row |= prediction(kernel, named.graph, caches, costs)
                 found.setdefault((of, kernel.name), []).append(row)
                 yield row
-    for (of, name), rows in sorted(found.items(), key=lambda item: item[0][0] != TABLE_3):
-        yield rank_row(of, name, rows)
+    for of, kernel in itertools.product(graphs, KERNELS):
+        if rows := found.get((of, kernel.name)):
+            yield rank_row(of, kernel.name, rows)
 
 
 def rank_row(of: str, name: str, rows: list[Row]) -> Row:

@@ -12,9 +12,8 @@ row is decided by its reuse distance: exactly for the first cache, whose sets fo
 the others, whose sets follow from the page's place in memory, by the chance that fewer than a set's ways of the lines
 between fall into the same set (Hill and Smith, IEEE Transactions on Computers, 1989).
 
-Caches are taken to hold gathered rows alone. Results and lists of edges are read or written once, in order, and a model
-in which results displace rows predicts more misses than there are: it had a lower rank correlation on graphs of both
-kinds, Table 3's and others.
+Caches are taken to hold gathered rows alone. Results and lists of edges are read or written once, in order; where
+results were taken to displace rows, more misses were predicted than there are (docs/experiments.md).
 """
 
 import dataclasses

@@ -83,6 +83,12 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
+def mean_ratios(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Geometric means of pairs of ratios."""
+    first, second = (geometric_mean(values) for values in zip(*pairs, strict=True))
+    return first, second
+
+
 def fused(results: Sequence[Result]) -> Iterator[tuple[str, Row, Row, Row]]:
     """Case, the fused kernel that recomputes nothing outside, stored messages likewise, and by the leanest policy."""
     for result in results:

@@ -82,8 +82,9 @@ def _costs(results: Sequence[Result]) -> Iterator[str]:
         rows.append([case, implementation, mib(none["temp_bytes"]), ms(none), *cells])
         ratio = answers.time_ratio(others["full"], none) if "full" in others else None
         if ratio is not None:
-            stored = "a message an edge stored" if implementation in answers.STORING else "the fused kernel"
-            full.setdefault(stored, []).append((ratio, others["full"]["temp_bytes"] / none["temp_bytes"]))
+            full.setdefault(_kind(implementation), []).append(
+                (ratio, others["full"]["temp_bytes"] / none["temp_bytes"])
+            )
     if not rows:
         yield NOTHING
         return
@@ -116,6 +117,10 @@ def _costs(results: Sequence[Result]) -> Iterator[str]:
         " A ratio of times in brackets lies within its noise of 1.\n"
     )
     yield from table(["case", "implementation", "none, MiB", "ms", *(f"`{kind}`" for kind in kinds)], rows)
+
+
+def _kind(implementation: str) -> str:
+    return "a message an edge stored" if implementation in answers.STORING else "the fused kernel"
 
 
 def _against(row: Row | None, none: Row) -> str:
@@ -299,13 +304,13 @@ def _peers(results: Sequence[Result]) -> Iterator[str]:
         " it was measured on the same machine."
     )
     for (peer, unit), pairs in costs.items():
-        memory, times = (answers.geometric_mean(ratios) for ratios in zip(*pairs, strict=True))
+        memory, times = answers.mean_ratios(pairs)
         yield (
             f"\n{NAMES[peer]} that recomputes by {unit} takes {times:.2f} times its step's time for {memory:.2f} of its"
             f" memory (geometric means of {len(pairs)})."
         )
     if gains:
-        memory, times = (answers.geometric_mean(ratios) for ratios in zip(*gains, strict=True))
+        memory, times = answers.mean_ratios(gains)
         yield (
             f"\njhgnn's fused kernel takes {memory:.2f} of the memory and {times:.2f} of the time of each line's"
             f" leanest way (geometric means of {len(gains)})."
@@ -360,8 +365,7 @@ def _gpus(results: Sequence[Result]) -> Iterator[str]:
                 memory, times = row["temp_bytes"] / none["temp_bytes"], row["predicted_s"] / none["predicted_s"]
                 own.append(f"{memory:.2f}, {times:.2f}")
                 if remat == "full":
-                    stored = "a message an edge stored" if implementation in answers.STORING else "the fused kernel"
-                    full.setdefault((stored, gpu), []).append((memory, times))
+                    full.setdefault((_kind(implementation), gpu), []).append((memory, times))
             cells.setdefault((case, implementation), {})[gpu] = own
     if not cells:
         yield NOTHING
@@ -374,7 +378,7 @@ def _gpus(results: Sequence[Result]) -> Iterator[str]:
         " one vertex. `offload` cannot be compiled without a device."
     )
     for (stored, gpu), pairs in full.items():
-        memory, times = (answers.geometric_mean(ratios) for ratios in zip(*pairs, strict=True))
+        memory, times = answers.mean_ratios(pairs)
         yield (
             f"\nOn {NAMES[gpu]}, with {stored}, `full` takes {times:.2f} times the step's predicted time for"
             f" {memory:.2f} of the temporaries (geometric means of {len(pairs)})."
