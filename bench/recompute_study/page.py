@@ -156,8 +156,8 @@ def _fused(results: Sequence[Result]) -> Iterator[str]:
         " size: it recomputes by itself. It makes recomputing on top of stored messages pointless where it needs no"
         f" more memory than they do under their leanest policy, and takes no longer: {verdicts['yes']} of"
         f" {sum(verdicts.values())} cases. In {verdicts['faster, not leaner']} more it is faster, and what needs less"
-        " memory is stored messages with whole layers recomputed; the first table has the fused kernel with the same"
-        f" policy. In {verdicts['no']} stored messages are as fast or faster."
+        " memory is stored messages recomputed by that policy; the first table has the fused kernel with the same one."
+        + (f" In {slower} more, stored messages are as fast or faster." if (slower := verdicts["no"]) else "")
     )
     yield f"\n![Temporaries, fused and stored](images/{FUSED})\n"
     header = ["case", "fused, MiB", "ms", "stored, MiB", "ms", "its leanest policy", "MiB", "ms", "pointless"]
