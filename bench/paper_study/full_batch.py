@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.paper_study.runs import LENGTHS, NUMBERS, geometric_mean, total
 from bench.paper_study.verdicts import FAILS, HOLDS, PARTLY, Judged, of_parts, of_share
+from jhgnn.profiling.roofline import bound
 
 Row = Mapping[str, Any]
 STAGES = ("FP", "NA", "SF")
@@ -70,7 +71,7 @@ def bounds_forward(pairs: Sequence[Row]) -> Judged:
     (dblp,) = (row for row in pairs if row["name"] == "han dblp")
     low, high = _ridge(pairs)
     intensities = {stage: _stage_row(dblp, stage, "forward")["intensity"] for stage in STAGES}
-    sides = {stage: _side(intensity, low, high) for stage, intensity in intensities.items()}
+    sides = {stage: _side(intensity, pairs) for stage, intensity in intensities.items()}
     ours = "HAN on DBLP: " + ", ".join(
         f"{stage} {intensities[stage]:.2f} FLOP/byte ({sides[stage]})" for stage in STAGES
     )
@@ -83,9 +84,8 @@ def bounds_forward(pairs: Sequence[Row]) -> Judged:
 
 def bounds_backward(pairs: Sequence[Row]) -> Judged:
     """Finding 6."""
-    low, high = _ridge(pairs)
     cases = [
-        [_side(_stage_row(row, stage, direction)["intensity"], low, high) for direction in ("forward", "backward")]
+        [_side(_stage_row(row, stage, direction)["intensity"], pairs) for direction in ("forward", "backward")]
         for row in pairs
         for stage in STAGES
     ]
@@ -99,9 +99,10 @@ def _ridge(pairs: Sequence[Row]) -> tuple[float, float]:
     return min(ridges), max(ridges)
 
 
-def _side(intensity: float, low: float, high: float) -> str:
-    """The bound that an arithmetic intensity has, or that it lies where the ridge was measured to be."""
-    return "memory" if intensity < low else "compute" if intensity > high else "at the ridge"
+def _side(intensity: float, pairs: Sequence[Row]) -> str:
+    """The bound that an arithmetic intensity has beside every pair, or that it lies where ridges were measured."""
+    told = {bound(intensity, row["ceilings"]) for row in pairs}
+    return told.pop() if len(told) == 1 else "at the ridge"
 
 
 def traffic(pairs: Sequence[Row]) -> Judged:

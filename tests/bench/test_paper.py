@@ -163,21 +163,31 @@ def test_a_verdict_follows_the_figures_of_its_own_kernels(results, findings):
 
 
 @pytest.mark.parametrize(
-    ("intensities", "verdict"),
-    [((1.0, 1.0, 20.0), HOLDS), ((1.0, 1.0, 5.0), PARTLY), ((1.0, 1.0, 1.0), FAILS), ((20.0, 1.0, 5.0), HOLDS)],
+    ("intensities", "verdict", "backward", "alike"),
+    [
+        ((1.0, 1.0, 20.0), HOLDS, 20.0, HOLDS),
+        ((1.0, 1.0, 5.0), PARTLY, 11.0, HOLDS),
+        ((1.0, 1.0, 1.0), FAILS, 5.0, PARTLY),
+        ((20.0, 1.0, 5.0), HOLDS, 13.0, PARTLY),
+    ],
 )
-def test_an_intensity_between_the_ridges_of_the_pairs_is_on_neither_side(results, intensities, verdict):
+def test_an_intensity_between_the_ridges_of_the_pairs_is_on_neither_side(
+    results, intensities, verdict, backward, alike
+):
     rows = json.loads(json.dumps(results["rows"]))
     pairs = [row for row in rows if (row["group"], row["aggregation"]) == ("pairs", "fused")]
     for number, row in enumerate(pairs):
         row["ceilings"] = {"matmul_flops_per_s": 4.0 + number, "copy_bytes_per_s": 1.0}
         for each in row["stages"]:
             if each["stage"] in ("FP", "NA", "SF"):
-                each["intensity"] = intensities[("FP", "NA", "SF").index(each["stage"])]
-    found = {number: finding.judged["fused"] for finding in all_findings(rows) if (number := finding.number) in "56"}
+                forward = intensities[("FP", "NA", "SF").index(each["stage"])]
+                each["intensity"] = backward if (each["stage"], each["direction"]) == ("SF", "backward") else forward
+    found = {
+        number: finding.judged["fused"] for finding in all_findings(rows) if (number := finding.number) in ("5", "6")
+    }
     assert found["5"].verdict == verdict
     assert "at 4.0 to 12.0" in found["5"].ours
-    assert found["6"].verdict == HOLDS
+    assert found["6"].verdict == alike
 
 
 def test_a_finding_whose_runs_are_not_all_there_is_open(results):
