@@ -14,8 +14,8 @@ policy needs more memory than one that keeps more: the tensors that make it so),
 with and without their own recomputation; needs `.venv-peers`, which `make compare` makes) and one for each GPU (the
 programs compiled for it, which is not here; makes `.venv-gpu`). Cut, the same command goes on where it was. On two
 cores of an Intel Xeon, of all cases together, `cpu` takes 3 h 32 min (2 to 40 minutes a case), `peaks` 3 minutes and
-`peers` 58 (1 to 12 a case); a GPU takes 2 to 17 minutes a case, the longest for R-GAT on AIFB, of
-which two programs take 16 GiB each to compile.
+`peers` 58 (1 to 12 a case), and each GPU about 1 h 40 min (2 to 17 a case, the longest for R-GAT on AIFB, of which two
+programs take 16 GiB each to compile): nine to ten hours in all.
 """
 
 import argparse
