@@ -321,4 +321,8 @@ def study(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
+        sys.exit(130)

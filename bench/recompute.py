@@ -332,4 +332,8 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
+        sys.exit(130)

@@ -50,6 +50,9 @@ FORMULA = (
 
 Row = dict[str, Any]
 
+_COMPILERS: set["subprocess.Popen[str]"] = set()
+"""Processes that compile now."""
+
 
 def predicted_s(row: Mapping[str, Any], gpu: str) -> float:
     """Seconds of a step on a GPU by `FORMULA`; `bench/gpu/devices.py` has the devices' figures."""
@@ -71,10 +74,17 @@ def compile_for(gpu: str, config: Config) -> list[Row]:
     if problem:
         raise InputError(f"bench.recompute: nothing can be compiled for {gpu} here: {problem}")
     shares = list(itertools.product(implementations(config), DTYPES))
-    with ThreadPoolExecutor(os.cpu_count()) as workers:  # XLA compiles a program for a GPU on one core
-        found = list(workers.map(lambda share: _compiled(gpu, config, *share), shares))
     # Two dense shares of R-GCN on AIFB take 12 GiB each: what the system killed may compile alone.
-    done = [_compiled(gpu, config, *share) if rows is None else rows for share, rows in zip(shares, found, strict=True)]
+    with ThreadPoolExecutor(os.cpu_count()) as workers:  # XLA compiles a program for a GPU on one core
+        try:
+            found = list(workers.map(lambda share: _compiled(gpu, config, *share), shares))
+            pairs = zip(shares, found, strict=True)
+            done = [_compiled(gpu, config, *share) if rows is None else rows for share, rows in pairs]
+        except KeyboardInterrupt:
+            # The pool's threads wait for them, and XLA hears no signal while it compiles.
+            for each in tuple(_COMPILERS):
+                each.kill()
+            raise
     killed = f"its compiler's process was killed, also alone: {machine()['memory_gib']} GiB of memory are too little"
     for index, (implementation, _) in enumerate(shares):
         if done[index] is None:  # dense masks of R-GAT's relations on mag take more than such a machine has
@@ -94,9 +104,11 @@ def _compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list
             command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True
         ) as process:
             assert process.stdout is not None
+            _COMPILERS.add(process)
             for line in process.stdout:
                 rows.append(json.loads(line))
                 print(".", end="", file=sys.stderr, flush=True)
+        _COMPILERS.discard(process)
         if process.returncode == -signal.SIGKILL:
             return None
         if process.returncode:

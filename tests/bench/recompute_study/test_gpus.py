@@ -1,7 +1,10 @@
 """Compiling the study's programs for GPUs: shares in processes of their own, and how a failure is told."""
 
+import os
+import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,28 @@ def test_a_killed_process_is_told_apart_from_one_that_failed(monkeypatch: pytest
     script.chmod(0o755)
     monkeypatch.setattr(gpus, "gpu_python", lambda: script)
     assert gpus._compiled("h100", Config(), "native", "float32") is None
+
+
+@pytest.mark.usefixtures("_environment")
+def test_an_interrupt_ends_the_compilers_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    began, script = tmp_path / "began", tmp_path / "compiler"
+    script.write_text(f"#!/bin/sh\ntrap '' INT\necho $$ >> {began}\nexec sleep 300\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(gpus, "gpu_python", lambda: script)
+    monkeypatch.setattr(gpus, "implementations", lambda _: ("native",))
+    monkeypatch.setattr(gpus, "variables", lambda: dict(os.environ))
+
+    def interrupt() -> None:
+        while not began.exists() or len(began.read_text().split()) < 2:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        gpus.compile_for("h100", Config())
+    for process in began.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(process), 0)
 
 
 def test_without_an_environment_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
