@@ -90,7 +90,7 @@ def test_a_killed_process_is_told_apart_from_one_that_failed(monkeypatch: pytest
 @pytest.mark.usefixtures("_environment")
 def test_an_interrupt_ends_the_compilers_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     began, script = tmp_path / "began", tmp_path / "compiler"
-    script.write_text(f"#!/bin/sh\ntrap '' INT\necho $$ >> {began}\nexec sleep 300\n")
+    script.write_text(f"#!/bin/sh\ntrap '' INT\necho $$ >> {began}\nexec sleep 60\n")
     script.chmod(0o755)
     monkeypatch.setattr(gpus, "gpu_python", lambda: script)
     monkeypatch.setattr(gpus, "implementations", lambda _: ("native",))
@@ -101,9 +101,13 @@ def test_an_interrupt_ends_the_compilers_at_once(monkeypatch: pytest.MonkeyPatch
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        gpus.compile_for("h100", Config())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            gpus.compile_for("h100", Config())
+    finally:
+        signal.signal(signal.SIGINT, before)
     for process in began.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(process), 0)
