@@ -122,7 +122,11 @@ def test_gradients_of_a_shard_with_the_own_row_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", STEPS, ids=lambda case: f"{case['model']['name']}-{case['graph']}")
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.long] if case["graph"] == "aifb" else []) for case in STEPS],
+    ids=lambda case: f"{case['model']['name']}-{case['graph']}",
+)
 def test_twenty_steps_are_those_of_one_device(case):
     (found,) = run_cases([case], x64=False)
     assert found["steps"] == 20
