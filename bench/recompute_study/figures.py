@@ -104,3 +104,8 @@ def _on_gpus(result: Result) -> Iterator[str]:
         header = ["GPU", "implementation", "dtype", "policy", "temporaries, MiB", "GFLOP", "GiB moved", "launches"]
         yield ""
         yield from table([*header, "float scatters", "predicted, ms"], rows)
+    for gpu in STUDIED:
+        for row in result["parts"].get(gpu, {}).get("rows", ()):
+            if "refused" in row:
+                variant = [str(row[field]) for field in Variant._fields if field in row] or [row["implementation"]]
+                yield f"\n{NAMES[gpu]}, {', '.join(variant)}: {row['refused']}"
