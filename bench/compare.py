@@ -29,6 +29,7 @@ from bench.comparison.protocol import WorkerError
 from bench.comparison.report import check_page, draw_plot, write_tables
 from bench.comparison.results import FileError, Results, slower
 from bench.record import ROOT, commit
+from bench.resumable import end
 from jhgnn.runtime.memory_limit import available_memory_bytes
 
 QUICK_BUDGET_S, BUDGET_S = 7.6 * 60, 38.5 * 60
@@ -338,10 +339,7 @@ def draw(results: Results, plain: Results, page: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        end(main)
     except FileError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
-        sys.exit(130)

@@ -26,6 +26,7 @@ from bench.paper_study.runs import AGGREGATIONS, Run, planned
 from bench.recipes import is_recipe
 from bench.record import RESULTS as STORED
 from bench.record import ROOT, changed_since, store
+from bench.resumable import end
 from jhgnn.config.command_line import OneLineParser
 from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
@@ -321,8 +322,4 @@ def study(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
-        sys.exit(130)
+    end(main)

@@ -44,6 +44,7 @@ from bench.recompute_study.plots import draw_all
 from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
 from bench.record import RESULTS as STORED
 from bench.record import ROOT, STEP_SOURCES, changed_since, commit, store
+from bench.resumable import end
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError
@@ -332,8 +333,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; run the same command to go on", file=sys.stderr)
-        sys.exit(130)
+    end(main)
