@@ -107,5 +107,5 @@ def _on_gpus(result: Result) -> Iterator[str]:
     for gpu in STUDIED:
         for row in result["parts"].get(gpu, {}).get("rows", ()):
             if "refused" in row:
-                variant = [str(row[field]) for field in Variant._fields if field in row] or [row["implementation"]]
-                yield f"\n{NAMES[gpu]}, {', '.join(variant)}: {row['refused']}"
+                variant = ", ".join(str(row[field]) for field in Variant._fields if field in row)
+                yield f"\n{NAMES[gpu]}, {variant}: {row['refused']}"

@@ -74,10 +74,10 @@ def compile_for(gpu: str, config: Config) -> list[Row]:
     if problem:
         raise InputError(f"bench.recompute: nothing can be compiled for {gpu} here: {problem}")
     shares = list(itertools.product(implementations(config), DTYPES))
-    # Two dense shares of R-GCN on AIFB take 12 GiB each: what the system killed may compile alone.
     with ThreadPoolExecutor(os.cpu_count()) as workers:  # XLA compiles a program for a GPU on one core
         try:
             found = list(workers.map(lambda share: _compiled(gpu, config, *share), shares))
+            # Two dense shares of R-GCN on AIFB take 12 GiB each: what the system killed may compile alone.
             pairs = zip(shares, found, strict=True)
             done = [_compiled(gpu, config, *share) if rows is None else rows for share, rows in pairs]
         except KeyboardInterrupt:
@@ -91,7 +91,8 @@ def compile_for(gpu: str, config: Config) -> list[Row]:
             done[index] = [{"implementation": implementation, "refused": killed}]
     print(file=sys.stderr)
     every = [row for rows in done for row in rows or ()]
-    return list({json.dumps(row): row for row in every}.values())  # refused of both types: once
+    # Refused of both types, with the limit of the moment: once.
+    return list({json.dumps(row) if "dtype" in row else row["implementation"]: row for row in every}.values())
 
 
 def _compiled(gpu: str, config: Config, implementation: str, dtype: str) -> list[Row] | None:
