@@ -230,7 +230,7 @@ def test_gradients_on_2_4_and_8_devices_are_those_of_one_in_float64(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in ("rgcn", "rgat")] + ["han"])
+@pytest.mark.parametrize("name", [pytest.param("rgcn", marks=pytest.mark.long), *MODELS[1:]])
 def test_parameters_after_20_steps_are_those_of_one_device(name):
     strategies = "data,owner" if name == "han" else "data,owner,leapgnn"
     for found in agreement("32", name, strategies, "random", "2,4,8"):

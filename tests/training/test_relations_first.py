@@ -71,7 +71,10 @@ SGD = {"optimizer": "sgd", "learning_rate": 0.05}  # Adam turns the rounding of 
 STEPS = [
     {"graph": "mag", "model": {"name": "rgcn", "layers": 2}, "data": 2, "rel": 2, "steps": 20, "training": SGD},
     {"graph": "acm", "model": HAN, "data": 1, "rel": 2, "steps": 20, "training": SGD},
-    {"graph": "aifb", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3, "steps": 20, "training": SGD},
+    pytest.param(
+        {"graph": "aifb", "model": {"name": "rgat", "layers": 2}, "data": 1, "rel": 3, "steps": 20, "training": SGD},
+        marks=pytest.mark.long,
+    ),
 ]
 
 
@@ -122,11 +125,7 @@ def test_gradients_of_a_shard_with_the_own_row_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[pytest.mark.long] if case["graph"] == "aifb" else []) for case in STEPS],
-    ids=lambda case: f"{case['model']['name']}-{case['graph']}",
-)
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: f"{case['model']['name']}-{case['graph']}")
 def test_twenty_steps_are_those_of_one_device(case):
     (found,) = run_cases([case], x64=False)
     assert found["steps"] == 20
