@@ -98,6 +98,8 @@ def path(*more: str) -> Arrange:
 
 
 MEMORY = "1e-9"
+OF_ONE_RELATION = ("--sgb.memory_limit_gib", "0.04")  # the largest of IMDB takes 22 MiB, and 107 in a mean
+OF_ONE_MEAN = ("--sgb.memory_limit_gib", "0.11")
 
 REFUSED: dict[str, tuple[Arrange, str]] = {
     "truncated zip": (truncated_zip, "is not a complete zip"),
@@ -147,6 +149,14 @@ REFUSED: dict[str, tuple[Arrange, str]] = {
     "dense mean over the memory limit": (
         options("--kernels.mean", "dense", "--sgb.memory_limit_gib", "1e-6", model="gcn"),
         "kernels.mean = 'dense' needs",
+    ),
+    "dense attention over the memory limit by all relations together": (
+        path("--data.preset", "imdb", "--model.name", "rgat", "--kernels.attention", "dense", *OF_ONE_RELATION),
+        "kernels.attention = 'dense' needs 59.9 MiB for '4 graphs together', over the limit of 41.0 MiB",
+    ),
+    "dense means over the memory limit by all relations together": (
+        path("--data.preset", "imdb", "--model.name", "rgcn", "--kernels.mean", "dense", *OF_ONE_MEAN),
+        "kernels.mean = 'dense' needs 145.7 MiB for '4 graphs together', over the limit of 112.6 MiB",
     ),
     "dense features over the memory limit": (
         options("--kernels.projection", "dense", "--sgb.memory_limit_gib", "1.5e-6", model="gcn"),

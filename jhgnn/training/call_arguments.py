@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jhgnn.graph.degree_buckets import DegreeBuckets
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.nn.stage import stage
 from jhgnn.training.joined_leaves import JoinedLeaves
 from jhgnn.training.state import Params, TrainState
@@ -90,7 +92,9 @@ class _Piece(NamedTuple):
 
 
 class JoinedIndices:
-    """What a program reads and never writes, with the small index arrays of its degree buckets joined.
+    """What a program reads and never writes, with the small index arrays of what has degree buckets joined.
+
+    Those of other graphs stay: kernels of our own would need each of them cut out of the vector first.
 
     Attributes:
         arrays: what the program is called with: the tree as it is where nothing is joined.
@@ -101,9 +105,7 @@ class JoinedIndices:
         leaves, structure = jax.tree.flatten(tree)
         self._structure: Any = structure
         inside = [
-            isinstance(each, DegreeBuckets)
-            for each in jax.tree.leaves(tree, is_leaf=_is_buckets)
-            for _ in jax.tree.leaves(each)
+            _in_buckets(each) for each in jax.tree.leaves(tree, is_leaf=_in_buckets) for _ in jax.tree.leaves(each)
         ]
         small = [
             own and leaf.size <= MOST_INDICES and leaf.dtype == jnp.int32
@@ -129,5 +131,7 @@ class JoinedIndices:
         )
 
 
-def _is_buckets(tree: Any) -> bool:
-    return isinstance(tree, DegreeBuckets)
+def _in_buckets(tree: Any) -> bool:
+    """Whether loops over buckets alone read a part of a tree, whose slices XLA reads in place."""
+    with_buckets = isinstance(tree, SemanticGraph | SparseFeatures) and tree.buckets is not None
+    return with_buckets or isinstance(tree, DegreeBuckets)

@@ -161,13 +161,15 @@ class WholeGraph(Execution):
         self.spec = dataclasses.replace(spec, sparse_implementation=next(iter(sparse_choices), "segment"))
         read = {name for layer in model.layers for name in layer.plan.relations}
         used = [name for name in host_graphs if name in read]
-        views = {name: _views(problem, spec.implementations[name], leaves_out) for name in host_graphs}
+        views = {name: _views(problem, spec.implementations[name], leaves_out) for name in used}
         plans = [layer.plan for layer in model.layers]
         packing, why_packed = choose_packing(problem, plans, host_graphs, self.spec.sparse_implementation)
         packed: tuple[PackedGraphs | None, ...] = ()
         if packing is not None:
             sparse_types = sparse_matrices(problem, features)
             packed = place_whole(packing, plans, host_graphs, graph.num_nodes, sparse_types)
+        if packing is None and not leaves_out:
+            _check_together(problem, [host_graphs[name] for name in used])
         placed = {name: host_graphs[name].place(views[name]) for name in ([] if packing else used)}
         self._edges = {name: host_graphs[name].num_edges for name in used}
         edge_features = {name: each for name, each in edge_features.items() if name in used}
@@ -319,15 +321,29 @@ def choose_aggregation(problem: Problem, name: str, graph: SemanticGraph) -> Cho
     Raises:
         InputError: the recipe names one that does not cover it.
     """
-    op = OPS[problem.model.aggregation]
-    key = "attention" if op.name == "neighbor_attention" else "mean"
+    op, key = OPS[problem.model.aggregation], _kernels_key(problem)
     named = getattr(problem.config.kernels, key)
     if named == "auto":
         return Choice(op.name, name, *op.choose(graph))
-    # The product of means takes the adjacency as float32 beside the stored counts.
-    each = 1 if key == "attention" else 5
-    check_kernel(problem, key, SemanticGraph, each * graph.num_targets * graph.num_sources, name)
+    check_kernel(problem, key, SemanticGraph, _dense_bytes(key, [graph]), name)
     return Choice(op.name, name, named, f"named by kernels.{key}")
+
+
+def _check_together(problem: Problem, graphs: Sequence[SemanticGraph]) -> None:
+    """Refuses dense adjacency matrices that are over the memory limit together, where each is within it."""
+    if graphs:
+        key = _kernels_key(problem)
+        check_kernel(problem, key, SemanticGraph, _dense_bytes(key, graphs), f"{len(graphs)} graphs together")
+
+
+def _kernels_key(problem: Problem) -> str:
+    return "attention" if problem.model.aggregation == "neighbor_attention" else "mean"
+
+
+def _dense_bytes(key: str, graphs: Sequence[SemanticGraph]) -> int:
+    """Of the adjacency matrices of graphs, which stay, and for means of one more as float32 for the product with it."""
+    sizes = [graph.num_targets * graph.num_sources for graph in graphs]
+    return sum(sizes) + (0 if key == "attention" else 4 * max(sizes))
 
 
 def place_features(
@@ -400,6 +416,8 @@ def _place_field(
             row_of[node_type][ids] = np.arange(count, dtype=np.int32)
     if packing is None:
         graphs = [field.graphs(hop, host_graphs) for hop in range(len(field.layers))]
+        inside = [own for by_name in graphs for own in by_name.values()]
+        _check_together(problem, [*(host_graphs[name] for name in views), *inside])
     else:
         graphs = [{}] * len(field.layers)
     return FieldInputs(

@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import sparse
 
 from jhgnn.graph.degree_buckets import degree_buckets
+from jhgnn.graph.semantic_graph import SemanticGraph
+from jhgnn.graph.sparse_features import SparseFeatures
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.call_arguments import MOST_INDICES, JoinedIndices, JoinedState
 from jhgnn.training.joined_leaves import MOST_ELEMENTS
@@ -28,6 +31,14 @@ def state() -> TrainState:
     own = params()
     moments = optax.adam(0.1).init(own)
     return TrainState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32), own, moments)
+
+
+def semantic_graph() -> SemanticGraph:
+    rng = np.random.default_rng(3)
+    counts = rng.integers(0, 90, 50)
+    senders = rng.integers(0, 40, counts.sum())
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return SemanticGraph.from_incoming(indptr, senders.astype(np.int32), 40, "drawn")
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -108,8 +119,24 @@ def test_index_arrays_of_buckets_are_one_vector_and_nothing_else_is_joined() -> 
     assert_same(jax.jit(joined.traced_split)(joined.arrays), tree)
 
 
+def test_index_arrays_of_graphs_in_buckets_are_joined_and_those_of_other_graphs_are_not() -> None:
+    graph = semantic_graph()
+    in_buckets, compressed = graph.place(("buckets",)), graph.place(())
+    joined = JoinedIndices({"loops": in_buckets, "kernels": compressed})
+    assert len(joined.arrays) == len(jax.tree.leaves(compressed)) + 1
+    assert_same(jax.jit(joined.traced_split)(joined.arrays), {"loops": in_buckets, "kernels": compressed})
+
+
+def test_values_of_sparse_features_in_buckets_stay() -> None:
+    table = SparseFeatures.from_scipy(sparse.random_array((30, 20), density=0.2, rng=np.random.default_rng(2)))
+    features = table.place(("buckets",))
+    joined = JoinedIndices(features)
+    assert [array.dtype for array in joined.arrays] == [jnp.float32, jnp.float32, jnp.int32]
+    assert_same(jax.jit(joined.traced_split)(joined.arrays), features)
+
+
 def test_without_buckets_the_arguments_are_the_tree() -> None:
-    tree = {"features": jnp.ones((4, 2)), "ids": jnp.arange(7)}
+    tree = {"features": jnp.ones((4, 2)), "ids": jnp.arange(7), "graph": semantic_graph().place(())}
     joined = JoinedIndices(tree)
     assert joined.arrays is tree
     assert joined.traced_split(tree) is tree
