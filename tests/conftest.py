@@ -4,11 +4,13 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from tests.compile_flags import EMITTED_AS_FOR_USERS, QUICK_TO_COMPILE
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most programs here run a few times: without LLVM's optimization, in this process and its children, the suite takes 0.7
-# of the time. `XLA_FLAGS=` compiles as users do; CI runs the documented commands so.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# In this process and its children. `XLA_FLAGS=` compiles as users do; CI runs the documented commands so.
+os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
 
 import hypothesis
 import jax
@@ -37,6 +39,17 @@ def forget_programs() -> Iterator[None]:
         gc.collect()
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture
+def emitted_as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs compiled ahead of time round as those of users do, to the bit: by XLA's newer emitters of fusions."""
+    compiled = jax.stages.Lowered.compile
+
+    def compile_so(lowered: jax.stages.Lowered, compiler_options: Any = None, **more: Any) -> jax.stages.Compiled:
+        return compiled(lowered, (compiler_options or {}) | EMITTED_AS_FOR_USERS, **more)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_so)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,12 @@ VARIABLES = {
 }
 FLAGS = "--xla_gpu_autotune_level=0"
 """Autotuning runs kernels."""
-
+OF_TESTS = (
+    "--xla_backend_optimization_level=",
+    "--xla_llvm_disable_expensive_passes=",
+    "--xla_cpu_use_fusion_emitters=",
+)
+"""By which tests let XLA compile quickly, and which would count here as well."""
 
 INSTALL_OPTIONS = ["--quiet", "--disable-pip-version-check", "--no-compile"]
 
@@ -87,8 +92,8 @@ def run_python(arguments: list[str], timeout_s: float | None = None) -> subproce
 
 def variables() -> dict[str, str]:
     """The environment variables of a process that compiles."""
-    flags = f"{os.environ.get('XLA_FLAGS', '').replace('--xla_backend_optimization_level=0', '')} {FLAGS}".strip()
-    return dict(os.environ) | VARIABLES | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+    others = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(OF_TESTS)]
+    return dict(os.environ) | VARIABLES | {"XLA_FLAGS": " ".join([*others, FLAGS]), "PYTHONPATH": str(ROOT)}
 
 
 def _last_line(text: str) -> str:

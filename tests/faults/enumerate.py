@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jhgnn.data import save_graph
+from tests.compile_flags import QUICK_TO_COMPILE
 from tests.faults import shim
 from tests.faults.forked import Worker, import_everything
 from tests.faults.points import Point, fired, points, spread
@@ -214,7 +215,7 @@ def restart_with(library: Path) -> None:
     environment |= {"LD_PRELOAD": str(library), "JAX_COMPILATION_CACHE_DIR": str(library.parent / "programs")}
     environment |= {"JHGNN_HUGE_PAGES": "0", "JAX_PLATFORMS": "cpu", "MPLBACKEND": "agg"}
     environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # no threads before a fork
-    environment.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    environment.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 

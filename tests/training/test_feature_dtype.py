@@ -61,6 +61,7 @@ def test_a_run_is_that_on_rounded_features_bit_for_bit(model, side, evaluation):
     ],
     ids=["parts", "relations first"],
 )
+@pytest.mark.usefixtures("emitted_as_for_users")
 def test_rows_that_devices_send_each_other_are_rounded_once(distributed):
     """Of an odd width, so that a row does not fill its last word."""
     graph = uneven()

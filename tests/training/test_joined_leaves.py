@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jhgnn.config import TrainingConfig
 from jhgnn.training.joined_leaves import FEWEST, MOST_ELEMENTS, JoinedLeaves
 from jhgnn.training.optimizer import apply_gradients, apply_joined, joined_leaves, make_optimizer
+from tests.compile_flags import EMITTED_AS_FOR_USERS
 
 SHAPES = [(3, 2), (5,), (), (0, 4), (MOST_ELEMENTS + 1,), (2, 2, 2), (7, 1)]
 
@@ -31,11 +32,11 @@ def test_updates_are_those_of_each_leaf(optimizer, valid):
     assert bool(leaves.small) == (optimizer != "lamb")
     state = other = own.init(found)
 
-    @jax.jit
+    @jax.jit(compiler_options=EMITTED_AS_FOR_USERS)
     def joined(gradients, state, params):
         return apply_joined(own, leaves, leaves.join(gradients), state, params, jnp.asarray(valid))
 
-    @jax.jit
+    @jax.jit(compiler_options=EMITTED_AS_FOR_USERS)
     def apart(gradients, state, params):
         return apply_gradients(own, gradients, state, params, jnp.asarray(valid))
 

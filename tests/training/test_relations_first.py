@@ -317,7 +317,7 @@ def small_run(folder: Path, *more: str) -> list[str]:
 
 
 def train(folder: Path, *more: str, devices: int = 2) -> None:
-    flags = f"--xla_backend_optimization_level=0 --xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
     known = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run(small_run(folder, *more), cwd=ROOT, env=known, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -363,7 +363,7 @@ def test_two_processes_each_with_its_own_relations_train_as_one(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    flags = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=1"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=1"
     known = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     shared = [f"--distributed.coordinator=127.0.0.1:{port}", "--distributed.num_processes=2", "--training.epochs=1"]
     pair = [

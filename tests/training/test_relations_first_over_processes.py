@@ -15,7 +15,7 @@ from tests.training.rel_processes import CASES, STEPS
 pytestmark = pytest.mark.slow
 
 CLOSE = 1e-5
-FLAGS = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=1"
+FLAGS = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=1"
 
 
 def start(*command: str) -> subprocess.Popen:
