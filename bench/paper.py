@@ -3,18 +3,24 @@
 Profiles 86 runs, in about an hour on two cores of an Intel Xeon. With a message an edge HAN on DBLP needs 16 GiB of
 temporaries alone; `--aggregation fused` leaves those runs out, and takes ten minutes.
 What is stored is profiled again only where the package has changed since; cut, the same command goes on where it was.
-`--check` says which stored figures are older than the code that they measure, and ends with 1 if any is.
+`--check` says which stored figures are older than the code that they measure, and ends with 1 if any is. `--verify`
+traces those runs, today and as they were: where their programs, and what else they depend on, are the same, they become
+current, in minutes.
 """
 
 import argparse
 import functools
 import json
 import multiprocessing
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 from bench.paper_study.figures import draw_all
@@ -24,10 +30,11 @@ from bench.paper_study.modelled import LOCALITY, SEVERAL
 from bench.paper_study.profiled import NOISE, SOURCES, TRACED_STEPS, take
 from bench.paper_study.runs import AGGREGATIONS, Run, planned
 from bench.recipes import is_recipe
+from bench.record import BESIDE_PROGRAMS, ROOT, changed_since, commit, store
 from bench.record import RESULTS as STORED
-from bench.record import ROOT, changed_since, store
 from bench.resumable import end
 from jhgnn.config.command_line import OneLineParser
+from jhgnn.config.recipe import to_toml
 from jhgnn.errors import InputError
 from jhgnn.runtime.files import write_text
 
@@ -37,6 +44,12 @@ DOCUMENT = ROOT / "docs" / "findings.md"
 IMAGES = ROOT / "docs" / "images"
 OTHERS = {CONTENTION: "bench.contention", LOCALITY: "bench.locality model", SEVERAL: "bench.several_gpus"}
 """Results of other commands that the page tells of."""
+
+BESIDE_RUNS = (
+    *("bench/paper_study/profiled.py", "jhgnn/sampling", "jhgnn/data", "jhgnn/graph", "jhgnn/training/sampled*.py"),
+    *("jhgnn/training/programs.py", "jhgnn/training/whole_graph_programs.py", "pyproject.toml", "CMakeLists.txt"),
+)
+"""What profiles depend on beside programs: how they are taken, how batches are prepared, and how steps are called."""
 
 Row = Mapping[str, Any]
 
@@ -84,6 +97,59 @@ def is_current(row: Row, run: Run) -> bool:
 @functools.cache
 def _changed(name: str) -> bool:
     return changed_since(name, *SOURCES)
+
+
+def verify(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows, of which those that are older than the code, but whose runs are the same, are now of today's commit."""
+    runs, found = {run.key: run for run in planned()}, [dict(row) for row in rows]
+    old = [
+        row
+        for row in found
+        if key(row) in runs
+        and not is_current(row, runs[key(row)])
+        and not row["changed"]
+        and is_recipe(row["recipe"], runs[key(row)].config)
+        and not changed_since(row["commit"], *BESIDE_PROGRAMS, *BESIDE_RUNS)
+    ]
+    if changed_since("HEAD", *SOURCES):
+        raise InputError("bench.paper: --verify names today's commit, but the package has changes that are in none")
+    for then in sorted({row["commit"] for row in old}):
+        own = [row for row in old if row["commit"] == then]
+        recipes = [to_toml(runs[key(row)].config) for row in own]
+        same = 0
+        for row, before, now in zip(own, programs_at(then, recipes), programs(ROOT, recipes), strict=True):
+            if before == now:
+                row["commit"] = commit()
+                same += 1
+        print(f"of {then}: {same} of {len(own)} runs are the same", file=sys.stderr, flush=True)
+    return found
+
+
+def programs_at(name: str, recipes: Sequence[str]) -> list[str]:
+    """As `programs`, of a commit; its kernels are those that are built here."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(root), name], cwd=ROOT, check=True)
+        try:
+            for built in (ROOT / "jhgnn").rglob("*.so"):
+                shutil.copy(built, root / built.relative_to(ROOT))
+            return programs(root, recipes)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(root)], cwd=ROOT, check=True)
+
+
+def programs(root: Path, recipes: Sequence[str]) -> list[str]:
+    """What recipes are in a working tree, as `bench.paper_study.traced` says, in their order.
+
+    Raises:
+        RuntimeError: they could not be traced.
+    """
+    script = ROOT / "bench" / "paper_study" / "traced.py"
+    command = [sys.executable, "-P", str(script), str(root)]
+    done = subprocess.run(command, cwd=root, input=json.dumps(recipes), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{root}: {done.stderr[-3000:]}")
+    return done.stdout.splitlines()
 
 
 def outdated(rows: Sequence[Row]) -> list[str]:
@@ -269,6 +335,7 @@ def parser() -> OneLineParser:
     parser.add_argument("--quick", action="store_true", help="small graphs, to try the study out; stores nothing")
     parser.add_argument("--write", action="store_true", help="only write the page from what is stored")
     parser.add_argument("--check", action="store_true", help="only say which figures are older than the code")
+    parser.add_argument("--verify", action="store_true", help="trace what is older than the code, to see if it changed")
     groups = list(dict.fromkeys(run.group for run in planned()))
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups, help="experiments to take")
     parser.add_argument(
@@ -297,6 +364,9 @@ def study(options: argparse.Namespace) -> int:
         old = outdated(results["rows"])
         print("\n".join(old) or "no figure is older than the code that it measures")
         return 1 if old else 0
+    if options.verify:
+        store(RESULTS, results | {"rows": verify(results["rows"])})
+        return 0
     runs = [
         run for run in planned(options.quick) if run.group in options.groups and run.aggregation in options.aggregation
     ]

@@ -42,8 +42,8 @@ from bench.recompute_study.page import DOCS, write_documents
 from bench.recompute_study.peers import measure_peers
 from bench.recompute_study.plots import draw_all
 from bench.recompute_study.variants import IMPLEMENTATIONS, Variant, implementations
+from bench.record import BESIDE_PROGRAMS, ROOT, STEP_SOURCES, changed_since, commit, store
 from bench.record import RESULTS as STORED
-from bench.record import ROOT, STEP_SOURCES, changed_since, commit, store
 from bench.resumable import end
 from jhgnn.config.command_line import OneLineParser, add_options, from_options
 from jhgnn.config.recipe import to_toml
@@ -171,13 +171,6 @@ def not_current(case: StudyCase, part: str) -> str:
     return ""
 
 
-KERNELS = (
-    *("jhgnn/native", "jhgnn/nn/recompute.py", "jhgnn/planning/work.py", "jhgnn/profiling"),
-    *(f"jhgnn/runtime/{name}.py" for name in ("huge_pages", "jax_settings", "step_memory", "xla_flags")),
-)
-"""What figures depend on beside the traced programs: kernels, how programs compile, and how work is counted."""
-
-
 def verify() -> None:
     """Traces the variants of parts that are older than the code; those whose programs are the same become current."""
     for case in all_cases():
@@ -186,7 +179,7 @@ def verify() -> None:
             if part in ("peaks", "peers") or part not in result["parts"] or not not_current(case, part):
                 continue
             beside = [name for name in SOURCES[part] if name.startswith("bench/")]
-            if changed_since(result["parts"][part]["commit"], *KERNELS, *beside):
+            if changed_since(result["parts"][part]["commit"], *BESIDE_PROGRAMS, *beside):
                 continue
             rows = [row for row in result["parts"][part]["rows"] if "program" in row]
             stored_programs = {key_of(row): row["program"] for row in rows}

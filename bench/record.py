@@ -28,6 +28,13 @@ STEP_SOURCES = (
 """Git's names of the files that a step of one process may depend on: the package without its other commands."""
 
 
+BESIDE_PROGRAMS = (
+    *("jhgnn/native", "jhgnn/nn/recompute.py", "jhgnn/planning/work.py", "jhgnn/profiling"),
+    *(f"jhgnn/runtime/{name}.py" for name in ("huge_pages", "jax_settings", "step_memory", "xla_flags")),
+)
+"""What figures of steps depend on beside traced programs: kernels, how programs compile, and how work is counted."""
+
+
 def commit(root: Path = ROOT) -> str:
     """The short name of a working tree's commit; empty outside of a repository."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)

@@ -32,6 +32,48 @@ def findings(results) -> dict[str, Finding]:
     return {finding.number: finding for finding in all_findings([*results["rows"], *contention_rows()])}
 
 
+def test_programs_of_a_working_tree_are_told_apart():
+    recipes = [to_toml(run.config) for run in planned(quick=True)[:1]]
+    other = override(planned(quick=True)[0].config, {"model": {"hidden": 24}}, "test")
+    first, same, wider, refused = paper.programs(
+        ROOT, [*recipes, *recipes, to_toml(other), to_toml(other).replace('preset = "', 'preset = "no')]
+    )
+    assert first == same != wider
+    assert refused.startswith("none: ")
+
+
+def stored_rows() -> list[dict]:
+    runs = planned()[:3]
+    return [
+        {"group": run.group, "name": run.name, "aggregation": run.aggregation, "recipe": to_toml(run.config)}
+        | {"commit": "0000000", "changed": False}
+        for run in runs
+    ]
+
+
+def test_runs_that_are_the_same_programs_become_current(monkeypatch):
+    rows = stored_rows()
+    monkeypatch.setattr(paper, "changed_since", lambda name, *paths: False)
+    monkeypatch.setattr(paper, "_changed", lambda name: name == "0000000")
+    monkeypatch.setattr(paper, "programs_at", lambda name, recipes: ["a", "b", "c"])
+    monkeypatch.setattr(paper, "programs", lambda root, recipes: ["a", "B", "c"])
+    assert [row["commit"] == "0000000" for row in paper.verify(rows)] == [False, True, False]
+
+
+def test_runs_whose_kernels_changed_are_not_traced(monkeypatch):
+    monkeypatch.setattr(paper, "changed_since", lambda name, *paths: name != "HEAD")
+    monkeypatch.setattr(paper, "_changed", lambda name: True)
+    monkeypatch.setattr(paper, "programs_at", lambda name, recipes: pytest.fail("traced"))
+    assert {row["commit"] for row in paper.verify(stored_rows())} == {"0000000"}
+
+
+def test_no_commit_is_named_for_what_is_in_none(monkeypatch):
+    monkeypatch.setattr(paper, "changed_since", lambda name, *paths: name == "HEAD")
+    monkeypatch.setattr(paper, "_changed", lambda name: True)
+    with pytest.raises(InputError, match="has changes that are in none"):
+        paper.verify(stored_rows())
+
+
 def test_every_finding_has_a_verdict(findings):
     assert list(findings)[:22] == [str(number) for number in range(1, 23)]
     assert list(findings)[22:] == ["6.1.1", "6.1.3", "6.2.1"]
