@@ -30,7 +30,7 @@ from bench.paper_study.modelled import LOCALITY, SEVERAL
 from bench.paper_study.profiled import NOISE, SOURCES, TRACED_STEPS, take
 from bench.paper_study.runs import AGGREGATIONS, Run, planned
 from bench.recipes import is_recipe
-from bench.record import BESIDE_PROGRAMS, ROOT, changed_since, commit, store
+from bench.record import BESIDE_PROGRAMS, ROOT, STEP_SOURCES, changed_since, commit, store
 from bench.record import RESULTS as STORED
 from bench.resumable import end
 from jhgnn.config.command_line import OneLineParser
@@ -42,14 +42,22 @@ RESULTS = STORED / "paper.json"
 CONTENTION = STORED / "contention.json"
 DOCUMENT = ROOT / "docs" / "findings.md"
 IMAGES = ROOT / "docs" / "images"
-OTHERS = {CONTENTION: "bench.contention", LOCALITY: "bench.locality model", SEVERAL: "bench.several_gpus"}
-"""Results of other commands that the page tells of."""
 
 BESIDE_RUNS = (
     *("bench/paper_study/profiled.py", "jhgnn/sampling", "jhgnn/data", "jhgnn/graph", "jhgnn/training/sampled*.py"),
     *("jhgnn/training/programs.py", "jhgnn/training/whole_graph_programs.py", "pyproject.toml", "CMakeLists.txt"),
 )
 """What profiles depend on beside programs: how they are taken, how batches are prepared, and how steps are called."""
+
+SAMPLING = ("graph", "native", "sampling")
+WHOLE = ("call_arguments", "packed_graphs", "whole_graph", "whole_graph_programs")
+"""Modules of no mini-batch."""
+OTHERS = {
+    CONTENTION: ("bench.contention", ("bench/contention.py", *(f"jhgnn/{name}" for name in ("data", *SAMPLING)))),
+    LOCALITY: ("bench.locality model", ("bench/locality/model.py", "jhgnn/data", "jhgnn/graph")),
+    SEVERAL: ("bench.several_gpus", (*STEP_SOURCES, *(f":(exclude)jhgnn/training/{name}.py" for name in WHOLE))),
+}
+"""Results of other commands that the page tells of: the command, and the files that it depends on."""
 
 Row = Mapping[str, Any]
 
@@ -162,12 +170,12 @@ def outdated(rows: Sequence[Row]) -> list[str]:
             lines.append(f"{' '.join(run.key)}: not measured")
         elif not is_current(row, run):
             lines.append(f"{' '.join(run.key)}: of {row['commit']}{', changed' if row['changed'] else ''}")
-    for path, command in OTHERS.items():
+    for path, (command, sources) in OTHERS.items():
         if not path.exists():
             lines.append(f"{path.name}: not there; `python -m {command}` writes it")
         else:
             made = json.loads(path.read_text(encoding="utf-8"))["commit"]
-            if _changed(made):
+            if changed_since(made, *sources):
                 lines.append(f"{path.name}: of {made}; `python -m {command}` writes it again")
     return lines
 
