@@ -15,6 +15,7 @@ DATA = {
     "imdb": ("magnn", "magnn_imdb"),
     "dblp": ("magnn", "magnn_dblp"),
     "aifb": ("rdf", "rdf_aifb"),
+    "paper_aifb": ("rdf", "rdf_aifb"),
     "hgb_acm": ("hgb", "hgb_acm"),
     "hgb_dblp": ("hgb", "hgb_dblp"),
     "fb15k237": ("triples", "kg_fb15k237"),

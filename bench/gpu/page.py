@@ -42,12 +42,12 @@ def _lines(results: Mapping[str, Any]) -> list[str]:
                 *(collectives or "none", f"{row['compile_s']:.0f}", row["commit"]),
             ]
             lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "Temporaries of the updates by kind of device, MiB:", ""]
+    lines += ["", "Updates by kind of device: MiB of temporaries, and kernels.", ""]
     lines += [f"| recipe | devices | {' | '.join(GPUS)} |", f"|---|---|{'---|' * len(GPUS)}"]
     updates = [row for row in gpus if row["program"] == "update"]
     for case, devices in dict.fromkeys((row["case"], row["devices"]) for row in updates):
         own = {row["gpu"]: row for row in updates if (row["case"], row["devices"]) == (case, devices)}
-        cells = [f"{own[gpu]['temp_bytes'] / MIB:,.1f}" if gpu in own else "" for gpu in GPUS]
+        cells = [f"{own[gpu]['temp_bytes'] / MIB:,.1f}, {own[gpu]['kernels']:,}" if gpu in own else "" for gpu in GPUS]
         lines.append(f"| {case.replace('_', ' ')} | {devices} | {' | '.join(cells)} |")
     skipped = [f"- {row['case']}: {row['skipped']}" for row in results["rows"] if "skipped" in row]
     return lines + (["", "Not compiled:", "", *skipped] if skipped else [])
