@@ -195,6 +195,7 @@ def test_lazy_updates_of_tables(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("emitted_as_for_users")
 def test_mini_batches_train_with_them() -> None:
     found = {}
     for tables in ("xla", "native"):
