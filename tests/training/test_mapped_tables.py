@@ -22,7 +22,7 @@ from tests.test_fit import IN_BATCHES, bits, small
 from tests.test_resume import killed_and_resumed, state_of
 from tests.training.test_feature_cache import dense
 
-pytestmark = pytest.mark.usefixtures("compile_cache")
+pytestmark = pytest.mark.usefixtures("compile_cache", "emitted_as_for_users")
 
 SLOW = pytest.mark.slow
 LONG = (pytest.mark.slow, pytest.mark.long)
