@@ -34,7 +34,7 @@ def sampled(graph_path, folder, *more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("rgcn", marks=pytest.mark.long), "rgat"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
 def test_a_run_on_two_devices_beats_chance_resumes_bitwise_and_predicts(name, tmp_path, graph_path):
     more = ("--model.name", name, "--distributed.devices", "2")
     for folder, epochs in (("whole", "10"), ("halves", "4")):
@@ -50,7 +50,6 @@ def test_a_run_on_two_devices_beats_chance_resumes_bitwise_and_predicts(name, tm
     assert len((predictions / "links.csv").read_text().splitlines()) > 60
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_a_budget_of_memory_chooses_what_fits_and_names_the_least(tmp_path, graph_path, capsys):
     assert main(sampled(graph_path, tmp_path / "none", "--training.memory_budget", "1KiB")) == 2

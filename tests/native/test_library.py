@@ -87,7 +87,6 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("instruction_set", ["avx2", "baseline"])
 def test_other_instruction_sets_conform(instruction_set: str) -> None:
     supported = {"avx512": ("avx2", "baseline"), "avx2": ("avx2", "baseline"), "baseline": ("baseline",)}

@@ -94,7 +94,6 @@ def test_programs_that_are_compiled_are_the_candidate_of_their_policy(compile_ca
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_mini_batches_are_cut_where_no_policy_is_enough(compile_cache):
     sampling = {"fan_out": "8", "batch_size": 256}
     config = recipe("rgat", layers=1, hidden=64, attention_dropout=0.3, sampling=sampling)

@@ -22,7 +22,7 @@ from tests.ops import reference
 from tests.ops.tolerances import FLOAT32, assert_close
 from tests.training.minibatches import recipe, sampled
 
-LONG = [pytest.mark.slow, pytest.mark.long]
+SLOW = pytest.mark.slow
 SOURCES, TARGETS, WIDTH, COLUMNS, HEADS, DEPTH = 6, 5, 4, 3, 2, 3
 
 
@@ -55,7 +55,7 @@ def attend(table, z, src, dst, matrix, cotangent, *, implementation):
     return out, *vjp(cotangent)
 
 
-@pytest.mark.parametrize("implementation", ["native", "fanout", pytest.param("bucketed", marks=LONG)])
+@pytest.mark.parametrize("implementation", ["native", "fanout", pytest.param("bucketed", marks=SLOW)])
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
 @hypothesis.settings(max_examples=8, deadline=None)
 def test_attention_on_sampled_edges_agrees_with_float64(implementation, seed):
@@ -134,9 +134,9 @@ def at_times(graph):
     return dataclasses.replace(graph, edges=edges, node_times={"paper": rng.integers(2, 9, graph.num_nodes["paper"])})
 
 
-@pytest.mark.parametrize("side", ["host", *(pytest.param(side, marks=LONG) for side in ("device", "times"))])
-@pytest.mark.parametrize("name", ["rgat", pytest.param("rgcn", marks=LONG)])
-@pytest.mark.parametrize("fan_out", ["2,3", pytest.param("all", marks=LONG)])
+@pytest.mark.parametrize("side", ["host", *(pytest.param(side, marks=SLOW) for side in ("device", "times"))])
+@pytest.mark.parametrize("name", ["rgat", pytest.param("rgcn", marks=SLOW)])
+@pytest.mark.parametrize("fan_out", ["2,3", pytest.param("all", marks=SLOW)])
 def test_each_entry_has_the_features_of_its_own_edge(name, side, fan_out):
     where = {"temporal": "until"} if side == "times" else {"side": side}
     config = recipe(name, edge_features=True, sampling={"fan_out": fan_out} | where)

@@ -105,7 +105,6 @@ def test_a_request_to_stop_keeps_the_trials_that_ended(recipe, tmp_path):
     assert len(study.trials) == 2
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_trials_that_fall_behind_are_pruned(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "STARTING_TRIALS", 2)

@@ -100,7 +100,7 @@ def test_host_and_device_draw_the_same_tables(case):
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param("rgcn, left out, negatives of links", marks=pytest.mark.long),
+        "rgcn, left out, negatives of links",
         "rgat, skip, negatives of links",
         "rgcn, bases",
     ],
@@ -171,7 +171,7 @@ def shown_pairs(links, relations, reversed_by, ids):
 SHOWN = [
     ("rgcn", "host"),
     ("rgat", "host"),
-    pytest.param("rgat", "device", marks=pytest.mark.long),
+    ("rgat", "device"),
     ("bases", "host"),
 ]
 

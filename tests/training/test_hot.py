@@ -186,7 +186,6 @@ def test_devices_and_parts_train_as_one(alone, devices, training):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_means_that_live_with_their_vertices_train_as_on_one_device(alone):
     config = hot_recipe(training={"optimizer": "sgd"})
     config = dataclasses.replace(
@@ -219,7 +218,6 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(alone):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
     more = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--sampling.hot", "exact")
     more = (*more, "--sampling.hot_share", "0.4", "--distributed.devices", "1", "--model.dropout", "0.4")
@@ -232,7 +230,7 @@ def without(config: Config) -> Config:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["host", pytest.param("device", marks=pytest.mark.long)])
+@pytest.mark.parametrize("side", ["host", "device"])
 def test_evaluation_is_that_without_hot_vertices(side):
     config = hot_recipe(sampling={"side": side})
     scores = []

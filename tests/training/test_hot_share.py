@@ -82,7 +82,7 @@ def posed_on_one_device(config: Config):
     ("hot", "model", "sampling"),
     [
         ("exact", "rgcn", {}),
-        pytest.param("stale", "rgcn", {}, marks=pytest.mark.long),
+        ("stale", "rgcn", {}),
         ("stale", "han", {"walks": 4}),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_graph_without_anything_to_save_is_trained_plainly(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("spared_s", "share"), [(2.0, 0.0), pytest.param(0.5, 0.2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("spared_s", "share"), [(2.0, 0.0), (0.5, 0.2)])
 def test_a_run_keeps_its_choice_and_a_resumed_one_measures_nothing(
     tmp_path, academic_path, monkeypatch, spared_s, share
 ):

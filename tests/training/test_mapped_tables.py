@@ -42,11 +42,12 @@ def featureless(graph=None):
     [
         pytest.param({"model": "rgcn"}, 9 * ROW_BYTES, marks=SLOW),
         *(
-            pytest.param({"model": "rgcn"} | more, cache, marks=LONG)
+            pytest.param({"model": "rgcn"} | more, cache, marks=SLOW)
             for more, cache in (({}, 0), ({}, 10**6), ({"optimizer": "sgd"}, 500), ({"optimizer": "lamb"}, 500))
         ),
-        *(pytest.param({"model": name}, 9 * ROW_BYTES, marks=LONG) for name in ("rgat", "gcn", "gat")),
-        pytest.param({"model": "rgcn", "layerwise": True}, 9 * ROW_BYTES, marks=LONG),
+        pytest.param({"model": "rgat"}, 9 * ROW_BYTES, marks=LONG),
+        *(pytest.param({"model": name}, 9 * ROW_BYTES, marks=SLOW) for name in ("gcn", "gat")),
+        pytest.param({"model": "rgcn", "layerwise": True}, 9 * ROW_BYTES, marks=SLOW),
     ],
 )
 def test_parameters_are_the_same_bit_for_bit(settings, cache):
@@ -76,7 +77,7 @@ def test_parameters_are_the_same_bit_for_bit(settings, cache):
 
 
 @pytest.mark.parametrize(
-    "links", [pytest.param({"name": "link_prediction", "negatives": 2, "relations": ["writes"]}, marks=LONG)]
+    "links", [pytest.param({"name": "link_prediction", "negatives": 2, "relations": ["writes"]}, marks=SLOW)]
 )
 def test_links_read_a_row_more_than_once(links):
     """A batch of links names nodes several times; their rows are staged once, and updated once."""
@@ -88,7 +89,6 @@ def test_links_read_a_row_more_than_once(links):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_path):
     more = ("--sampling.batch_size", "8", "--sampling.fan_out", "3", "--distributed.devices", "1")
     more = (*more, "--sampling.tables", "mapped", "--sampling.cache", "700", "--model.dropout", "0.4")
@@ -98,7 +98,6 @@ def test_a_run_that_is_killed_goes_on_to_bitwise_the_same(tmp_path, academic_pat
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("first", ["device", "mapped"])
 def test_a_checkpoint_is_whole_wherever_tables_are(first, tmp_path, academic_path):
     """A run goes on with its tables elsewhere, to the same bits."""
