@@ -35,7 +35,7 @@ def test_a_long_run_stays_flat(settings, epochs, tmp_path):
         if result.epoch % (epochs // LOOKS) == 0:
             looks.append(look(result.epoch, tmp_path / "run"))
 
-    small = {"hidden": 8, "layers": 1, "patience": 0, "checkpoint_every_s": 3.0, "evaluate_every": 20}
+    small = {"hidden": 8, "layers": 1, "patience": 0, "checkpoint_every_s": 0.2, "evaluate_every": 20}
     fit = small | settings | {"epochs": epochs, "callbacks": [callback], "folder": tmp_path / "run", "progress": False}
     jhgnn.fit(academic(), **fit)
     assert not leaks(looks), looks
