@@ -12,15 +12,11 @@ import argparse
 import functools
 import json
 import multiprocessing
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 from bench.paper_study.figures import draw_all
@@ -29,6 +25,7 @@ from bench.paper_study.guidelines import guidelines
 from bench.paper_study.modelled import LOCALITY, SEVERAL
 from bench.paper_study.profiled import NOISE, SOURCES, TRACED_STEPS, take
 from bench.paper_study.runs import AGGREGATIONS, Run, planned
+from bench.paper_study.working_trees import programs, programs_at
 from bench.recipes import is_recipe
 from bench.record import BESIDE_PROGRAMS, ROOT, STEP_SOURCES, changed_since, commit, store
 from bench.record import RESULTS as STORED
@@ -49,13 +46,13 @@ BESIDE_RUNS = (
 )
 """What profiles depend on beside programs: how they are taken, how batches are prepared, and how steps are called."""
 
-SAMPLING = ("graph", "native", "sampling")
-WHOLE = ("call_arguments", "packed_graphs", "whole_graph", "whole_graph_programs")
-"""Modules of no mini-batch."""
+_OF_WHOLE_GRAPHS = ("call_arguments", "packed_graphs", "whole_graph", "whole_graph_programs")
+_OF_BATCHES = (*STEP_SOURCES, *(f":(exclude)jhgnn/training/{name}.py" for name in _OF_WHOLE_GRAPHS))
+_OF_GRAPHS = ("jhgnn/data", "jhgnn/graph")
 OTHERS = {
-    CONTENTION: ("bench.contention", ("bench/contention.py", *(f"jhgnn/{name}" for name in ("data", *SAMPLING)))),
-    LOCALITY: ("bench.locality model", ("bench/locality/model.py", "jhgnn/data", "jhgnn/graph")),
-    SEVERAL: ("bench.several_gpus", (*STEP_SOURCES, *(f":(exclude)jhgnn/training/{name}.py" for name in WHOLE))),
+    CONTENTION: ("bench.contention", ("bench/contention.py", *_OF_GRAPHS, "jhgnn/native", "jhgnn/sampling")),
+    LOCALITY: ("bench.locality model", ("bench/locality/model.py", *_OF_GRAPHS)),
+    SEVERAL: ("bench.several_gpus", ("bench/several_gpus.py", *_OF_BATCHES)),
 }
 """Results of other commands that the page tells of: the command, and the files that it depends on."""
 
@@ -108,7 +105,13 @@ def _changed(name: str) -> bool:
 
 
 def verify(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows, of which those that are older than the code, but whose runs are the same, are now of today's commit."""
+    """The rows, of which those that are older than the code, but whose runs are the same, are now of today's commit.
+
+    Raises:
+        InputError: the package is not that of today's commit.
+    """
+    if changed_since("HEAD", *SOURCES):
+        raise InputError("bench.paper: --verify names today's commit, but the package has changes; commit them first")
     runs, found = {run.key: run for run in planned()}, [dict(row) for row in rows]
     old = [
         row
@@ -119,8 +122,6 @@ def verify(rows: Sequence[Row]) -> list[dict[str, Any]]:
         and is_recipe(row["recipe"], runs[key(row)].config)
         and not changed_since(row["commit"], *BESIDE_PROGRAMS, *BESIDE_RUNS)
     ]
-    if changed_since("HEAD", *SOURCES):
-        raise InputError("bench.paper: --verify names today's commit, but the package has changes that are in none")
     for then in sorted({row["commit"] for row in old}):
         own = [row for row in old if row["commit"] == then]
         recipes = [to_toml(runs[key(row)].config) for row in own]
@@ -131,33 +132,6 @@ def verify(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 same += 1
         print(f"of {then}: {same} of {len(own)} runs are the same", file=sys.stderr, flush=True)
     return found
-
-
-def programs_at(name: str, recipes: Sequence[str]) -> list[str]:
-    """As `programs`, of a commit; its kernels are those that are built here."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "tree"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(root), name], cwd=ROOT, check=True)
-        try:
-            for built in (ROOT / "jhgnn").rglob("*.so"):
-                shutil.copy(built, root / built.relative_to(ROOT))
-            return programs(root, recipes)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(root)], cwd=ROOT, check=True)
-
-
-def programs(root: Path, recipes: Sequence[str]) -> list[str]:
-    """What recipes are in a working tree, as `bench.paper_study.traced` says, in their order.
-
-    Raises:
-        RuntimeError: they could not be traced.
-    """
-    script = ROOT / "bench" / "paper_study" / "traced.py"
-    command = [sys.executable, "-P", str(script), str(root)]
-    done = subprocess.run(command, cwd=root, input=json.dumps(recipes), capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{root}: {done.stderr[-3000:]}")
-    return done.stdout.splitlines()
 
 
 def outdated(rows: Sequence[Row]) -> list[str]:
@@ -362,19 +336,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def study(options: argparse.Namespace) -> int:
-    """Does what the options ask for; 1 where `--check` finds an old figure, else 0.
+    """Does what the options ask for; 1 where `--check` or `--verify` finds an old figure, else 0.
 
     Raises:
         InputError: a run cannot be taken with its recipe.
     """
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
-    if options.check:
+    if options.verify:
+        results |= {"rows": verify(results["rows"])}
+        store(RESULTS, results)
+        write_text(DOCUMENT, document(results))
+    if options.check or options.verify:
         old = outdated(results["rows"])
         print("\n".join(old) or "no figure is older than the code that it measures")
         return 1 if old else 0
-    if options.verify:
-        store(RESULTS, results | {"rows": verify(results["rows"])})
-        return 0
     runs = [
         run for run in planned(options.quick) if run.group in options.groups and run.aggregation in options.aggregation
     ]

@@ -8,7 +8,7 @@ QUICK_TO_COMPILE = " ".join(
     ]
 )
 """Most programs of tests run a few times. Without LLVM's optimization and XLA's newer emitters of fusions they compile
-in a third of the time."""
+in 0.4 of the time that those of users take (6.4 s in the place of 15.6 for two of test_partitioned_topology.py)."""
 
 EMITTED_AS_FOR_USERS = {"xla_cpu_use_fusion_emitters": True}
 """An option for programs that are compared to the bit: the older emitters round two programs of the same sums

@@ -14,6 +14,7 @@ from bench.paper_study.findings import Finding, all_findings
 from bench.paper_study.runs import AGGREGATIONS, planned
 from bench.paper_study.sampled import step_shares
 from bench.paper_study.verdicts import ABSENT, FAILS, HOLDS, OPEN, PARTLY, of_parts, of_share
+from bench.paper_study.working_trees import programs
 from jhgnn.config.recipe import override, to_toml
 from jhgnn.errors import InputError
 from jhgnn.training.prepare import execution_of
@@ -35,7 +36,7 @@ def findings(results) -> dict[str, Finding]:
 def test_programs_of_a_working_tree_are_told_apart():
     recipes = [to_toml(run.config) for run in planned(quick=True)[:1]]
     other = override(planned(quick=True)[0].config, {"model": {"hidden": 24}}, "test")
-    first, same, wider, refused = paper.programs(
+    first, same, wider, refused = programs(
         ROOT, [*recipes, *recipes, to_toml(other), to_toml(other).replace('preset = "', 'preset = "no')]
     )
     assert first == same != wider
@@ -70,7 +71,7 @@ def test_runs_whose_kernels_changed_are_not_traced(monkeypatch):
 def test_no_commit_is_named_for_what_is_in_none(monkeypatch):
     monkeypatch.setattr(paper, "changed_since", lambda name, *paths: name == "HEAD")
     monkeypatch.setattr(paper, "_changed", lambda name: True)
-    with pytest.raises(InputError, match="has changes that are in none"):
+    with pytest.raises(InputError, match="the package has changes; commit them first"):
         paper.verify(stored_rows())
 
 

@@ -1,6 +1,7 @@
 """Joined states and index arrays are the trees that they were made of."""
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import jax
@@ -10,9 +11,12 @@ import optax
 import pytest
 from scipy import sparse
 
+from jhgnn.config import KernelsConfig
+from jhgnn.data import load
 from jhgnn.graph.degree_buckets import degree_buckets
 from jhgnn.graph.semantic_graph import SemanticGraph
 from jhgnn.graph.sparse_features import SparseFeatures
+from jhgnn.runtime.platform import compiling_for
 from jhgnn.sampling.epoch import Cursor
 from jhgnn.training.call_arguments import MOST_INDICES, JoinedIndices, JoinedState
 from jhgnn.training.joined_leaves import MOST_ELEMENTS
@@ -133,6 +137,16 @@ def test_values_of_sparse_features_in_buckets_stay() -> None:
     joined = JoinedIndices(features)
     assert [array.dtype for array in joined.arrays] == [jnp.float32, jnp.float32, jnp.int32]
     assert_same(jax.jit(joined.traced_split)(joined.arrays), features)
+
+
+def test_rgcn_on_dblp_is_called_with_few_arrays_on_a_gpu() -> None:
+    """As docs/gpu.md says; with the examples' ids."""
+    config = configured(name="rgcn", layers=0, hidden=64, heads=8)
+    config = dataclasses.replace(config, kernels=KernelsConfig(mean="bucketed", projection="bucketed"))
+    with compiling_for("cuda"):
+        execution = whole(load("synthetic", "dblp", progress=False), config)
+        apart = len(jax.tree.leaves((execution.abstract_state, execution.resident))) + 1
+        assert (len(jax.tree.leaves(execution.update_shapes)), apart) == (34, 324)
 
 
 def test_without_buckets_the_arguments_are_the_tree() -> None:
